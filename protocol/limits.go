@@ -1,0 +1,51 @@
+package protocol
+
+import "time"
+
+// Limits of identifiers.
+const (
+	SessionIDBytesMax = 64  // one NATS subject token, a file name
+	CommandIDBytesMax = 128 // stands in every event that answers the command
+)
+
+// Limits of client requests.
+const (
+	RequestBytesDefault   = 1 << 20 // --max-request-bytes: one line of a client
+	NestingMax            = 128     // arrays and objects inside each other in a request
+	BatchMembersMax       = 100     // requests in one batch array
+	RequestsQueuedMax     = 64      // per connection, waiting behind another of their session
+	RequestsInWorkMax     = 32      // per connection, being answered
+	SubscriptionsMax      = 1024    // per connection
+	ResponseBytesQueued   = 4 << 20 // per connection; above it no further request is read until the client reads
+	CommandStatusIDsMax   = 64      // ids of one command_status
+	ReadEventsMax         = 1000    // events of one read_events
+	ReadEventsBytes       = 1 << 20 // bytes of one read_events unless maxBytes says less or, up to ReadEventsBytesMax, more
+	ReadEventsBytesMax    = 8 << 20
+	ConnectionsMaxDefault = 20000 // per server
+)
+
+// Limits of child output and input.
+const (
+	EventBytesDefault    = 8 << 20   // --max-event-bytes: one line of a child
+	EventPreviewBytes    = 1024      // of a line over the limit, kept in its error event
+	StderrTailBytes      = 64 << 10  // of each run, kept beside the data
+	StderrExitBytes      = 2 << 10   // of that, shown in SessionInfo.exit
+	StdinQueueBytesMax   = 16 << 20  // per session: admitted input that the child has not read
+	StdinQueueLinesMax   = 1024      // per session
+	RecordBytesMax       = 256 << 10 // one group commit
+	RecordEventsMax      = 1024      // one group commit
+	PartBytesMax         = 4 << 20   // a larger event is stored in parts
+	SessionsLiveDefault  = 1000      // children at a time per worker
+	RestartsPerWindowMax = 3         // restarts by policy
+)
+
+// Times.
+const (
+	AuthTimeoutDefault  = 10 * time.Second // --auth-timeout
+	WriteTimeoutDefault = 60 * time.Second // --write-timeout
+	GraceDefault        = 5 * time.Second  // kill ladder of stop_session
+	GraceServerStop     = 4 * time.Second  // kill ladder of a server stop
+	GraceMax            = 5 * time.Minute
+	RestartWindow       = 10 * time.Minute
+	DispatchTimeout     = 10 * time.Second // a command's answer from its owner; after it the outcome is unknown
+)

@@ -1,0 +1,114 @@
+package protocol
+
+// A Status is what a session is doing.
+type Status string
+
+// The statuses of a session.
+const (
+	StatusStarting    Status = "starting"
+	StatusIdle        Status = "idle"
+	StatusBusy        Status = "busy"
+	StatusWaiting     Status = "waiting"
+	StatusEnded       Status = "ended"
+	StatusInterrupted Status = "interrupted"
+)
+
+// State returns the coarse state that rpi's clients know: running, exited or interrupted.
+func (s Status) State() string {
+	switch s {
+	case StatusEnded:
+		return "exited"
+	case StatusInterrupted:
+		return "interrupted"
+	case StatusStarting, StatusIdle, StatusBusy, StatusWaiting:
+		return "running"
+	}
+	return "running"
+}
+
+// Exit says how the last run of a session ended.
+type Exit struct {
+	Code       *int    `json:"code"`
+	Signal     *string `json:"signal"`
+	Reason     string  `json:"reason"`
+	StderrTail string  `json:"stderrTail,omitempty"`
+}
+
+// SessionInfo is a session as clients see it.
+type SessionInfo struct {
+	ID         string `json:"id"`
+	State      string `json:"state"`
+	Status     Status `json:"status"`
+	PID        *int   `json:"pid"`
+	EventCount uint64 `json:"event_count"`
+	Agent      string `json:"agent"`
+	Adapter    string `json:"adapter"`
+	Cwd        string `json:"cwd"`
+	Title      string `json:"title"`
+	CreatedAt  int64  `json:"createdAt"` // ms since 1970
+	UpdatedAt  int64  `json:"updatedAt"` // ms since 1970
+	Epoch      Epoch  `json:"epoch"`
+	Run        Run    `json:"run"`
+	Head       Seq    `json:"head"`
+	Floor      Seq    `json:"floor"`
+	Exit       *Exit  `json:"exit,omitempty"`
+}
+
+// A SessionRecord is a session as the registry keeps it: what its owner, a
+// recovering broker and a resume need to know.
+type SessionRecord struct {
+	Workspace string `json:"workspace"`
+	ID        string `json:"id"`
+	Shard     int    `json:"shard"`
+	Epoch     Epoch  `json:"epoch"`
+	Run       Run    `json:"run"`             // the newest run granted
+	Owner     string `json:"owner,omitempty"` // worker id; empty: no owner
+	Deleted   bool   `json:"deleted,omitempty"`
+	Deleting  bool   `json:"deleting,omitempty"` // tombstone set, removal not finished
+	Settled   bool   `json:"settled,omitempty"`  // ended, and synced to disk at every durability
+
+	Status     Status   `json:"status"`
+	Agent      string   `json:"agent"`
+	Adapter    string   `json:"adapter"`
+	Argv       []string `json:"argv"`
+	ResumeArgv []string `json:"resumeArgv,omitempty"`
+	Env        []string `json:"env,omitempty"` // KEY=VALUE on top of the server's own
+	Cwd        string   `json:"cwd"`
+	Title      string   `json:"title,omitempty"`
+	Restart    string   `json:"restart,omitempty"` // never (also when empty), resume
+	Stderr     string   `json:"stderr,omitempty"`  // drop (also when empty), event
+
+	CreatedAt int64  `json:"createdAt"`
+	UpdatedAt int64  `json:"updatedAt"`
+	PID       int    `json:"pid,omitempty"`
+	PIDStart  uint64 `json:"pidStart,omitempty"` // clock ticks since boot, /proc/PID/stat field 22
+	BootID    string `json:"bootId,omitempty"`
+	Head      Seq    `json:"head"`  // as of the last change of this record; the log may be ahead
+	Floor     Seq    `json:"floor"` // first retained seq
+	Exit      *Exit  `json:"exit,omitempty"`
+
+	StartKey string `json:"startKey,omitempty"` // registry key of the start_session that made it
+}
+
+// Key returns the record's key.
+func (r *SessionRecord) Key() Key { return Key{Workspace: r.Workspace, Session: r.ID} }
+
+// Info returns what clients may see of the record.
+func (r *SessionRecord) Info() SessionInfo {
+	info := SessionInfo{
+		ID: r.ID, State: r.Status.State(), Status: r.Status, EventCount: uint64(r.Head), Agent: r.Agent, Adapter: r.Adapter,
+		Cwd: r.Cwd, Title: r.Title, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Epoch: r.Epoch, Run: r.Run,
+		Head: r.Head, Floor: r.Floor, Exit: r.Exit,
+	}
+	if r.PID != 0 && info.State == "running" {
+		pid := r.PID
+		info.PID = &pid
+	}
+	return info
+}
+
+// The restart policies of a session.
+const (
+	RestartNever  = "never"
+	RestartResume = "resume"
+)
