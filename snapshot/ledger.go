@@ -1,0 +1,113 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"slices"
+
+	"rejoin/protocol"
+)
+
+// A Ledger knows which command ids a session has admitted and how each ended.
+// It grows with the number of commands of a session and is not safe for
+// concurrent use.
+type Ledger struct {
+	entries map[string]*Admitted
+	open    []string // ids without a terminal outcome, in admission order
+}
+
+// Admitted is what a ledger knows of one command.
+type Admitted struct {
+	Hash    [32]byte         // PayloadHash of what was admitted
+	Seq     protocol.Seq     // of its command event
+	Outcome protocol.Outcome // admitted until a terminal one is applied; the first terminal one wins
+	Result  protocol.RawJSON
+}
+
+// NewLedger returns an empty ledger.
+func NewLedger() *Ledger { return &Ledger{entries: make(map[string]*Admitted)} }
+
+// Apply takes in a command or command_outcome event; every other one, and one
+// that cannot be read, is ignored. Nothing of e is kept but its strings.
+func (l *Ledger) Apply(e *protocol.Event) { // I-B1: owner and rebuild go through here
+	if e.Source != protocol.SourceBroker {
+		return
+	}
+	switch eventType(e.Body) {
+	case protocol.TypeCommand:
+		var b protocol.CommandEvent
+		if read(e.Body, &b) && b.CommandID != "" {
+			l.admit(e.Seq, &b)
+		}
+	case protocol.TypeCommandOutcome:
+		var b protocol.CommandOutcome
+		if read(e.Body, &b) {
+			l.settle(&b)
+		}
+	}
+}
+
+func (l *Ledger) admit(seq protocol.Seq, b *protocol.CommandEvent) {
+	if _, known := l.entries[b.CommandID]; known {
+		return
+	}
+	value := b.Command
+	if b.Verb != "" {
+		value = b.Params
+	}
+	l.entries[b.CommandID] = &Admitted{Hash: PayloadHash(b.Verb, value), Seq: seq, Outcome: protocol.OutcomeAdmitted}
+	l.open = append(l.open, b.CommandID)
+}
+
+func (l *Ledger) settle(b *protocol.CommandOutcome) {
+	a, known := l.entries[b.CommandID]
+	if !known || a.Outcome != protocol.OutcomeAdmitted || !terminal(b.Outcome) {
+		return
+	}
+	a.Outcome, a.Result = b.Outcome, b.Result
+	if i := slices.Index(l.open, b.CommandID); i >= 0 {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
+}
+
+func terminal(o protocol.Outcome) bool {
+	switch o {
+	case protocol.OutcomeDone, protocol.OutcomeFailed, protocol.OutcomeDiscarded, protocol.OutcomeInterrupted:
+		return true
+	case protocol.OutcomeAdmitted, protocol.OutcomeUnknown:
+	}
+	return false
+}
+
+// Lookup returns what is known of a command id.
+func (l *Ledger) Lookup(id string) (Admitted, bool) {
+	a, ok := l.entries[id]
+	if !ok {
+		return Admitted{}, false
+	}
+	return *a, true
+}
+
+// Len returns how many command ids the ledger holds.
+func (l *Ledger) Len() int { return len(l.entries) }
+
+// Open returns the ids without a terminal outcome, in admission order.
+func (l *Ledger) Open() []string { return slices.Clone(l.open) }
+
+// Status returns the answer of command_status for one id.
+func (l *Ledger) Status(id string) protocol.CommandStatus {
+	a, ok := l.entries[id]
+	if !ok {
+		return protocol.CommandStatus{CommandID: id, Outcome: protocol.OutcomeUnknown}
+	}
+	return protocol.CommandStatus{CommandID: id, Outcome: a.Outcome, Seq: a.Seq, Result: a.Result}
+}
+
+// PayloadHash names the payload of a command: sha256 over the verb (empty for a
+// raw send), a NUL and the JSON value without insignificant white space. Two
+// commands of one id are the same command when their hashes are equal.
+func PayloadHash(verb string, value protocol.RawJSON) [32]byte {
+	b := make([]byte, 0, len(verb)+1+len(value))
+	b = append(b, verb...)
+	b = append(b, 0)
+	return sha256.Sum256(protocol.Compact(b, value))
+}
