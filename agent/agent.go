@@ -1,6 +1,3 @@
-// Package agent knows what each kind of child means: how a portable command
-// becomes lines of its stdin. One folder per adapter; an adapter never sees a
-// process or the journal.
 package agent
 
 import "rejoin/protocol"

@@ -219,3 +219,12 @@ func appendEscape(dst []byte, c byte) []byte {
 	}
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
+
+// DecodeString returns the text of raw, a valid JSON value, where it is a
+// string. Half a surrogate pair becomes U+FFFD.
+func DecodeString(raw RawJSON) (s string, ok bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	return string(unquote(raw)), true
+}
