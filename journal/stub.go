@@ -2,44 +2,9 @@ package journal
 
 import (
 	"context"
-	"log/slog"
-	"time"
 
 	"rejoin/protocol"
 )
-
-// Config; zero values documented per field.
-type Config struct {
-	Dir        string // data directory: lock, format, boot mark, JetStream store. Required
-	Durability Durability
-	Shards     int   // zero: 8; only at creation, later the stored number counts
-	MaxBytes   int64 // of all shards; zero: 70 % of the free space at start
-	Logger     *slog.Logger
-}
-
-// Durability is the sync level. Zero means always: an acknowledgement survives power loss. Else the interval of fsync: an ack survives a process crash.
-type Durability struct{ Interval time.Duration }
-
-func ParseDurability(s string) (Durability, error) { panic("stub") } // "always" or a Go duration 1ms..10m
-func (d Durability) String() string                { panic("stub") }
-
-// Node is the embedded server with its connections.
-type Node struct{ _ int }
-
-// Start locks Dir, checks DATA/format, starts the embedded server (no socket), checks that every expected stream exists (creates on the first start).
-// Errors: *LockedError (names the pid), ErrFormatNewer, *MissingStreamError …, all with a clear message and a hint.
-func Start(ctx context.Context, cfg Config) (*Node, error) { panic("stub") }
-
-// Close stops in order: hub, connections, server; writes the clean-stop mark; unlocks. All writers must be closed first.
-func (n *Node) Close(ctx context.Context) error                          { panic("stub") }
-func (n *Node) ShardOf(k protocol.Key) int                               { panic("stub") } // hash at creation; then stored in the registry
-func (n *Node) UncleanBoot() bool                                        { panic("stub") } // another boot without the clean mark, and below always
-func (n *Node) BootID() string                                           { panic("stub") }
-func (n *Node) Instance() string                                         { panic("stub") } // ULID of this data directory, made once (DATA/instance)
-func (n *Node) Durability() Durability                                   { panic("stub") }
-func (n *Node) Hub() *Hub                                                { panic("stub") }
-func (n *Node) Bus() *Bus                                                { panic("stub") }
-func (n *Node) Bucket(ctx context.Context, name string) (*Bucket, error) { panic("stub") } // one of the expected buckets ("sessions", "starts")
 
 // A Log names where a session's records are.
 type Log struct {
@@ -72,26 +37,6 @@ func (n *Node) ReadBefore(ctx context.Context, l Log, before protocol.Seq, limit
 
 // Purge removes every record of the log but the newest.
 func (n *Node) Purge(ctx context.Context, l Log) error { panic("stub") }
-
-// Record is one decoded record: immutable, shared by reference.
-type Record struct{ _ int }
-
-func (r *Record) Epoch() protocol.Epoch { panic("stub") }
-func (r *Record) Run() protocol.Run     { panic("stub") }
-func (r *Record) Base() protocol.Seq    { panic("stub") }
-func (r *Record) Last() protocol.Seq    { panic("stub") }
-func (r *Record) Len() int              { panic("stub") }
-func (r *Record) Line(i int) []byte     { panic("stub") } // stored event line without LF
-func (r *Record) Size() int             { panic("stub") }
-
-// Errors.
-var (
-	ErrFenced      error // another run owns the session; kill the child, write nothing
-	ErrClosed      error
-	ErrTrimmed     error // the wanted seq is no longer (or not yet) in the log
-	ErrDamaged     error // a record does not verify, or the log has a hole
-	ErrUnavailable error // the journal did not answer; retry
-)
 
 // WriterConfig of OpenWriter.
 type WriterConfig struct {
@@ -139,6 +84,9 @@ func (w *Writer) Close(ctx context.Context) error { panic("stub") }
 // Hub keeps one tail ring per watched log.
 type Hub struct{ _ int }
 
+func newHub(n *Node) (*Hub, error) { return &Hub{}, nil }
+func (h *Hub) close()              {}
+
 // Watch starts or shares the watch of a log. Release it.
 func (h *Hub) Watch(ctx context.Context, l Log) (*Watch, error) { panic("stub") }
 
@@ -182,47 +130,3 @@ const (
 func (w *Watch) Pull(dst, prefix []byte, c protocol.Cursor, until protocol.Seq, max, limit int) (out []byte, last protocol.Seq, st PullStatus) {
 	panic("stub")
 }
-
-// ---- bus
-
-// Bus is request and reply between roles.
-type Bus struct{ _ int }
-
-// Request; ErrNoOwner when nobody serves subject, ctx error on time-out.
-func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
-	panic("stub")
-}
-
-var ErrNoOwner error
-
-// Serve calls h for each request, one at a time and in the order of each requester; reply may be called later, once, from any goroutine.
-func (b *Bus) Serve(subject string, h func(data []byte, reply func([]byte))) (stop func(), err error) {
-	panic("stub")
-}
-
-// ---- bucket: a JetStream key-value bucket with compare-and-set
-
-type Bucket struct{ _ int }
-
-// Entry of a bucket; Revision for compare-and-set.
-type Entry struct {
-	Key      string
-	Value    []byte
-	Revision uint64
-	Deleted  bool
-}
-
-var (
-	ErrExists   error // Create: the key is there
-	ErrNotFound error
-	ErrRevision error // Update: somebody else was faster
-)
-
-func (b *Bucket) Get(ctx context.Context, key string) (Entry, error)                   { panic("stub") }
-func (b *Bucket) Create(ctx context.Context, key string, value []byte) (uint64, error) { panic("stub") }
-func (b *Bucket) Update(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
-	panic("stub")
-}
-func (b *Bucket) Delete(ctx context.Context, key string) error { panic("stub") } // forget the key wholly
-// Watch calls f for every present entry, then once with Key "" (all loaded), then for every change, until ctx ends; f runs on one goroutine.
-func (b *Bucket) Watch(ctx context.Context, f func(Entry)) error { panic("stub") }

@@ -1,0 +1,35 @@
+package journal
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+)
+
+// logBridge is the embedded server's logger over slog: notices become Debug,
+// warnings and errors keep their level; debug and trace are off.
+type logBridge struct {
+	log   *slog.Logger
+	fatal atomic.Pointer[string] // the first fatal line: the server did not start
+}
+
+func (l *logBridge) Noticef(format string, v ...any) {
+	l.log.Debug("nats", slog.String("text", fmt.Sprintf(format, v...)))
+}
+
+func (l *logBridge) Warnf(format string, v ...any) {
+	l.log.Warn("nats", slog.String("text", fmt.Sprintf(format, v...)))
+}
+
+func (l *logBridge) Errorf(format string, v ...any) {
+	l.log.Error("nats", slog.String("text", fmt.Sprintf(format, v...)))
+}
+
+func (l *logBridge) Fatalf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	l.fatal.CompareAndSwap(nil, &text)
+	l.log.Error("nats", slog.String("text", text))
+}
+
+func (l *logBridge) Debugf(string, ...any) {}
+func (l *logBridge) Tracef(string, ...any) {}

@@ -1,0 +1,365 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
+
+	"rejoin/protocol"
+)
+
+const (
+	messageBytesMax = 8 << 20  // NATS payload; a part with its header stays far below
+	pendingBytesMax = 64 << 20 // of one server-side connection before it is cut
+	startTimeout    = 60 * time.Second
+)
+
+// Config of Start. The zero value of each field is documented.
+type Config struct {
+	Dir        string       // data directory: lock, format, boot mark, JetStream store. Required
+	Durability Durability   // zero: always
+	Shards     int          // zero: 8, at most 64; only at creation, later the stored number counts
+	MaxBytes   int64        // of all shards together; zero: 70 % of what the journal has plus the free space at start
+	Logger     *slog.Logger // zero: nothing is logged
+}
+
+func (c Config) withDefaults() Config {
+	if c.Shards == 0 {
+		c.Shards = shardsDefault
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Dir == "":
+		return errors.New("journal: Config.Dir is required")
+	case c.Shards < 1 || c.Shards > shardsMax:
+		return fmt.Errorf("journal: Config.Shards %d: must be 1 to %d", c.Shards, shardsMax)
+	case c.MaxBytes < 0:
+		return fmt.Errorf("journal: Config.MaxBytes %d: must not be negative", c.MaxBytes)
+	}
+	return nil
+}
+
+// Node is the embedded server with its connections. Safe for concurrent use.
+type Node struct {
+	cfg      Config
+	log      *slog.Logger
+	clock    func() time.Time
+	lock     *dirLock
+	format   *format
+	instance string
+	bridge   *logBridge
+	srv      *server.Server
+
+	// One connection per kind of traffic, so that bulk of one does not delay another.
+	pub  *nats.Conn // appends of all writers
+	read *nats.Conn // direct gets and the leader API
+	bus  *nats.Conn
+	kv   *nats.Conn
+	js   jetstream.JetStream // on read
+	kvjs jetstream.JetStream // on kv
+
+	turns []*turnstile // one per shard
+	hub   *Hub
+
+	stop    context.CancelFunc // ends writers that were not closed
+	stopped context.Context    // done once Close has begun
+	writers sync.WaitGroup
+
+	mu     sync.Mutex // guards boot and closed
+	boot   *bootMark
+	closed bool
+}
+
+// Start locks cfg.Dir, checks DATA/format, starts the embedded server (no
+// socket) and makes sure that every expected stream exists; it creates them at
+// the first start only. Errors: *LockedError, *FormatError,
+// *MissingStreamError, each with a message fit for the user; a context error.
+func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("journal: data directory: %w", err)
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now}
+	n.stopped, n.stop = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.shutdown())
+		}
+	}()
+	if err := n.openDir(); err != nil {
+		return nil, err
+	}
+	if err := n.startServer(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.openStreams(ctx); err != nil {
+		return nil, err
+	}
+	if n.hub, err = newHub(n); err != nil {
+		return nil, fmt.Errorf("journal: start hub: %w", err)
+	}
+	return n, nil
+}
+
+// openDir takes the data directory into use.
+func (n *Node) openDir() (err error) {
+	dir := n.cfg.Dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("journal: make data directory: %w", err)
+	}
+	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			n.log.Warn("data directory is open to others", slog.String("dir", dir), slog.Any(protocol.LogError, err))
+		}
+	}
+	if n.lock, err = lockDir(dir); err != nil {
+		return err
+	}
+	if n.format, err = openFormat(dir, n.cfg.Shards); err != nil {
+		return err
+	}
+	if err := n.format.checkStreams(dir); err != nil {
+		return err
+	}
+	if n.instance, err = openInstance(dir, n.clock()); err != nil {
+		return err
+	}
+	id, err := readBootID()
+	if err != nil {
+		return err
+	}
+	n.boot, err = openBoot(dir, id, n.cfg.Durability)
+	return err
+}
+
+func (n *Node) startServer(ctx context.Context) error {
+	d := n.cfg.Durability
+	opts := &server.Options{
+		ServerName: "rejoin", DontListen: true, NoSigs: true,
+		JetStream: true, StoreDir: n.cfg.Dir,
+		// What bounds the store is MaxBytes of the streams; a lower limit of the
+		// server would make it refuse to load streams it already has.
+		JetStreamMaxStore: 1 << 60, JetStreamMaxMemory: 64 << 20,
+		MaxPayload: messageBytesMax, MaxPending: pendingBytesMax,
+		SyncAlways: d.always(), SyncInterval: d.Interval,
+		DisableJetStreamBanner: true,
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return fmt.Errorf("journal: configure server: %w", err)
+	}
+	n.srv, n.bridge = srv, &logBridge{log: n.log}
+	srv.SetLoggerV2(n.bridge, false, false, false)
+	srv.Start()
+	if text := n.bridge.fatal.Load(); text != nil {
+		return fmt.Errorf("journal: start server: %s", *text)
+	}
+	wait := startTimeout
+	if t, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(t))
+	}
+	if !srv.ReadyForConnections(wait) || !srv.JetStreamEnabled() {
+		return errors.Join(errors.New("journal: server did not get ready"), ctx.Err())
+	}
+	return n.connect()
+}
+
+func (n *Node) connect() (err error) {
+	for _, c := range []struct {
+		name string
+		to   **nats.Conn
+	}{{"pub", &n.pub}, {"read", &n.read}, {"bus", &n.bus}, {"kv", &n.kv}} {
+		if *c.to, err = n.dial(c.name); err != nil {
+			return err
+		}
+	}
+	if n.js, err = jetstream.New(n.read); err != nil {
+		return fmt.Errorf("journal: open JetStream: %w", err)
+	}
+	if n.kvjs, err = jetstream.New(n.kv); err != nil {
+		return fmt.Errorf("journal: open JetStream: %w", err)
+	}
+	return nil
+}
+
+// dial makes an in-process connection. It never gives up reconnecting and
+// never keeps a publish for later: a stale one must fail, not be replayed.
+func (n *Node) dial(name string) (*nats.Conn, error) {
+	nc, err := nats.Connect("", nats.InProcessServer(n.srv), nats.Name("rejoin-"+name),
+		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			n.log.Warn("journal connection", slog.String("name", name), slog.String("subject", subject), slog.Any(protocol.LogError, err))
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				n.log.Warn("journal connection lost", slog.String("name", name), slog.Any(protocol.LogError, err))
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { n.log.Info("journal connection back", slog.String("name", name)) }))
+	if err != nil {
+		return nil, fmt.Errorf("journal: connect %s: %w", name, err)
+	}
+	return nc, nil
+}
+
+// Close stops in order: writers that were left open (they fail with ErrClosed),
+// hub, connections, server; then it syncs, writes the clean-stop mark and
+// unlocks. Close is idempotent. The clean mark is written only when all of it
+// succeeded before ctx ended.
+func (n *Node) Close(ctx context.Context) error {
+	n.mu.Lock()
+	closed := n.closed
+	n.closed = true
+	n.mu.Unlock()
+	if closed {
+		return nil
+	}
+	n.stop()
+	n.writers.Wait()
+	n.stopTraffic()
+	if err := syncFS(n.cfg.Dir); err != nil {
+		return errors.Join(fmt.Errorf("journal: sync data directory: %w", err), n.shutdown())
+	}
+	if err := ctx.Err(); err != nil {
+		return errors.Join(err, n.shutdown())
+	}
+	n.mu.Lock()
+	n.boot.Clean = true
+	err := n.boot.write(n.cfg.Dir)
+	n.mu.Unlock()
+	return errors.Join(err, n.shutdown())
+}
+
+// stopTraffic ends hub, connections and server, whatever of them exists.
+func (n *Node) stopTraffic() {
+	if n.hub != nil {
+		n.hub.close()
+		n.hub = nil
+	}
+	for _, c := range []*nats.Conn{n.pub, n.read, n.bus, n.kv} {
+		if c != nil {
+			c.Close()
+		}
+	}
+	if n.srv != nil {
+		n.srv.Shutdown()
+		n.srv.WaitForShutdown()
+	}
+}
+
+// shutdown undoes what Start did so far, without the clean mark.
+func (n *Node) shutdown() error {
+	n.stop()
+	n.stopTraffic()
+	if n.lock == nil {
+		return nil
+	}
+	return n.lock.release()
+}
+
+// ShardOf returns the shard of a new session's log. It is stored with the
+// session and never computed again.
+func (n *Node) ShardOf(k protocol.Key) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(k.String())) // a hash.Hash never fails
+	return int(h.Sum64() % uint64(n.format.Shards))
+}
+
+// UncleanBoot reports that an earlier process ended without the clean-stop
+// mark, under another boot and below always, and that SettleBoot has not been
+// called since: acknowledged events may be lost.
+func (n *Node) UncleanBoot() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.boot.Unclean
+}
+
+// SettleBoot records that everything an unclean boot asks for is done and
+// durable. Until then every later start reports UncleanBoot again.
+func (n *Node) SettleBoot() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.boot.Unclean {
+		return nil
+	}
+	m := *n.boot
+	m.Unclean = false
+	if err := m.write(n.cfg.Dir); err != nil {
+		return err
+	}
+	n.boot = &m
+	return nil
+}
+
+// BootID returns the machine's boot id.
+func (n *Node) BootID() string { return n.boot.BootID }
+
+// Instance returns the ULID of the data directory, made once.
+func (n *Node) Instance() string { return n.instance }
+
+// Durability returns the sync level in force.
+func (n *Node) Durability() Durability { return n.cfg.Durability }
+
+// Hub returns the node's watch hub.
+func (n *Node) Hub() *Hub { return n.hub }
+
+// Bus returns the node's request bus.
+func (n *Node) Bus() *Bus { return &Bus{nc: n.bus, log: n.log} }
+
+// quota returns the bytes that all shards together may hold.
+func (n *Node) quota() (int64, error) {
+	if n.cfg.MaxBytes > 0 {
+		return n.cfg.MaxBytes, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(n.cfg.Dir, &st); err != nil {
+		return 0, fmt.Errorf("journal: free space of %s: %w", n.cfg.Dir, err)
+	}
+	own, err := dirBytes(filepath.Join(n.cfg.Dir, "jetstream"))
+	if err != nil {
+		return 0, err
+	}
+	return (int64(st.Bavail)*st.Bsize + own) / 10 * 7, nil
+}
+
+func dirBytes(dir string) (int64, error) {
+	var sum int64
+	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return ignoreMissing(err)
+		}
+		fi, err := d.Info()
+		if err == nil {
+			sum += fi.Size()
+		}
+		return ignoreMissing(err)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("journal: measure store: %w", err)
+	}
+	return sum, nil
+}

@@ -1,0 +1,131 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"rejoin/protocol"
+)
+
+// markerTTL is how long a bucket remembers that a key was deleted, for
+// watchers; after it nothing of the key is left.
+const markerTTL = time.Minute
+
+// subjectOf is where a log's records are stored.
+func subjectOf(l Log) string {
+	return "j." + strconv.Itoa(l.Shard) + "." + l.Key.Workspace + "." + l.Key.Session
+}
+
+// liveSubjectOf is where the server republishes a log's records once stored.
+func liveSubjectOf(l Log) string { return "live" + subjectOf(l)[1:] }
+
+// checkLog refuses a log whose name would not be one subject of one shard.
+func (n *Node) checkLog(l Log) error {
+	if !protocol.ValidSessionID(l.Key.Workspace) || !protocol.ValidSessionID(l.Key.Session) {
+		return fmt.Errorf("journal: invalid key %q", l.Key)
+	}
+	if l.Shard < 0 || l.Shard >= n.format.Shards {
+		return fmt.Errorf("journal: shard %d of %s: there are %d", l.Shard, l.Key, n.format.Shards)
+	}
+	return nil
+}
+
+// openStreams makes sure that every expected stream exists: created while the
+// first start is unfinished, only looked for afterwards.
+func (n *Node) openStreams(ctx context.Context) error {
+	for range n.format.Shards {
+		n.turns = append(n.turns, newTurnstile(turnsPerShard))
+	}
+	quota, err := n.quota()
+	if err != nil {
+		return err
+	}
+	var have []string
+	names := n.js.StreamNames(ctx)
+	for name := range names.Name() {
+		have = append(have, name)
+	}
+	if err := names.Err(); err != nil {
+		return fmt.Errorf("journal: list streams: %w", err)
+	}
+	if n.format.Ready {
+		for _, name := range n.format.Expect {
+			if !slices.Contains(have, name) {
+				return missingStream(n.cfg.Dir, name)
+			}
+		}
+	}
+	for i := range n.format.Shards {
+		if err := n.openShard(ctx, i, quota/int64(n.format.Shards)); err != nil {
+			return err
+		}
+	}
+	if n.format.Ready {
+		return nil
+	}
+	for _, name := range []string{bucketSessions, bucketStarts} {
+		if _, err := n.kvjs.CreateOrUpdateKeyValue(ctx, bucketConfig(name)); err != nil {
+			return fmt.Errorf("journal: create bucket %s: %w", name, err)
+		}
+	}
+	done := *n.format
+	done.Ready = true
+	if err := done.write(n.cfg.Dir); err != nil {
+		return err
+	}
+	n.format = &done
+	return nil
+}
+
+// openShard creates the stream of a shard, or sets its limit.
+func (n *Node) openShard(ctx context.Context, shard int, maxBytes int64) error {
+	want := shardConfig(shard, maxBytes)
+	if !n.format.Ready {
+		if _, err := n.js.CreateOrUpdateStream(ctx, want); err != nil {
+			return fmt.Errorf("journal: create stream %s: %w", want.Name, err)
+		}
+		return nil
+	}
+	st, err := n.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return missingStream(n.cfg.Dir, want.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("journal: open stream %s: %w", want.Name, err)
+	}
+	if have := st.CachedInfo().Config; have.MaxBytes != maxBytes {
+		have.MaxBytes = maxBytes
+		if _, err := n.js.UpdateStream(ctx, have); err != nil {
+			return fmt.Errorf("journal: set limit of stream %s: %w", want.Name, err)
+		}
+	}
+	return nil
+}
+
+func shardConfig(shard int, maxBytes int64) jetstream.StreamConfig {
+	s := strconv.Itoa(shard)
+	return jetstream.StreamConfig{
+		Name:        shardStream(shard),
+		Subjects:    []string{"j." + s + ".>"},
+		Retention:   jetstream.LimitsPolicy,
+		Storage:     jetstream.FileStorage,
+		Discard:     jetstream.DiscardNew,
+		MaxBytes:    max(maxBytes, 1),
+		MaxMsgSize:  messageBytesMax,
+		Duplicates:  100 * time.Millisecond, // the least; no record carries a message id
+		AllowDirect: true,
+		DenyDelete:  true,
+		Replicas:    1,
+		RePublish:   &jetstream.RePublish{Source: "j." + s + ".>", Destination: "live." + s + ".>"},
+	}
+}
+
+func bucketConfig(name string) jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 1, LimitMarkerTTL: markerTTL}
+}
