@@ -1,0 +1,116 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// BinEnv names a binary to test instead of building one.
+const BinEnv = "REJOIN_BIN"
+
+// built is what Binary made in this process; removeBuilt removes dir when it is
+// not shared with other test processes.
+var built struct {
+	once sync.Once
+	path string
+	dir  string
+	err  error
+}
+
+// Binary returns the path of the rejoin binary, built at the first call in this
+// process (with the race detector if this test has it) unless BinEnv names one.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	if path := os.Getenv(BinEnv); path != "" {
+		return path
+	}
+	built.once.Do(func() { built.path, built.err = build() })
+	if built.err != nil {
+		tb.Fatalf("build rejoin: %v", built.err)
+	}
+	return built.path
+}
+
+// Root returns the module's directory: the nearest one upwards with a go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("no go.mod above the working directory")
+		}
+		dir = up
+	}
+}
+
+// build links into a directory of the module that every test process of this
+// user shares, one at a time: the go command skips the link when nothing changed.
+func build() (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	dir, err := buildDir(root)
+	if err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	path := filepath.Join(dir, "rejoin")
+	args := []string{"build", "-o", path}
+	if raceDetector {
+		path += "-race"
+		args = []string{"build", "-race", "-o", path}
+	}
+	cmd := exec.Command("go", append(args, "./cmd/rejoin")...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+}
+
+func buildDir(root string) (string, error) {
+	if cache, err := os.UserCacheDir(); err == nil {
+		dir := filepath.Join(cache, "rejoin-test", fmt.Sprintf("%x", fnv(root)))
+		if err := os.MkdirAll(dir, 0o700); err == nil {
+			return dir, nil
+		}
+	}
+	dir, err := os.MkdirTemp("", "rejoin-test-")
+	built.dir = dir
+	return dir, err
+}
+
+func removeBuilt() {
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir) // a temporary directory that stays harms nothing
+	}
+}
+
+// fnv is FNV-1a, 64 bits.
+func fnv(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}

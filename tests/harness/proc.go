@@ -1,0 +1,76 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// MarkedBy returns the living processes that carry KEY=VALUE in the environment
+// they were started with.
+func MarkedBy(key, value string) []int {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil
+	}
+	mark := []byte(key + "=" + value)
+	var pids []int
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || !hasEntry(env, mark) || !Living(pid) {
+			continue // gone, or not ours
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func hasEntry(environ, mark []byte) bool {
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if bytes.Equal(entry, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// Marked returns the living processes that a server of that data directory
+// started and that are still there: they carry its instance.
+func Marked(dataDir string) []int {
+	id, err := os.ReadFile(filepath.Join(dataDir, "instance"))
+	if err != nil || len(bytes.TrimSpace(id)) == 0 {
+		return nil
+	}
+	return MarkedBy("REJOIN_INSTANCE", string(bytes.TrimSpace(id)))
+}
+
+// Living reports whether the process exists and is no zombie.
+func Living(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
+	return ok && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// RSS returns the resident set of a process in bytes.
+func RSS(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("statm of %d: %q", pid, b)
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}

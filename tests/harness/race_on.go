@@ -1,0 +1,10 @@
+//go:build race
+
+package harness
+
+// raceDetector says that this test binary, and so the server it builds, has the
+// race detector.
+const raceDetector = true
+
+// slowdown stretches every wait under the race detector.
+const slowdown = 4

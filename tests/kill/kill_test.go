@@ -1,0 +1,323 @@
+// Package kill_test kills the server in the middle of everything, again and
+// again, and compares what it says afterwards with books that rejoin does not
+// keep: the child's own and those of ten clients.
+package kill_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"rejoin/tests/harness"
+)
+
+const (
+	roundsFull       = 30
+	roundsShort      = 3
+	roundsPerSession = 4
+	eventsBeforeKill = 5000
+	ordersBeforeKill = 20
+	burstLines       = 120_000 // more than any round lets the child print
+)
+
+// durabilities alternate from start to start of the server.
+var durabilities = []string{"always", "20ms"}
+
+// Environment: KILL_ROUNDS, KILL_SEED, and REJOIN_BIN for another binary.
+func TestKill(t *testing.T) {
+	harness.Covers(t, "I-J1", "I-J2", "I-J3", "I-J4", "I-B1", "I-B3", "I-W1", "I-W2", "I-W3")
+	rounds := setting(t, "KILL_ROUNDS", roundsFull)
+	if testing.Short() && os.Getenv("KILL_ROUNDS") == "" {
+		rounds = roundsShort
+	}
+	seed := setting(t, "KILL_SEED", int(time.Now().UnixNano()&0xffffff))
+	t.Logf("%d rounds, KILL_SEED=%d", rounds, seed)
+	k := &killer{
+		t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(uint64(seed), 1)),
+		server: harness.New(t, harness.Options{Listen: []string{harness.FixedPort(t)}}),
+	}
+	k.server.Run("--durability", durabilities[0])
+	printf(t, "round session    mode    killed-on  events  before   after  orders  before   after  retried  recovered  log")
+	for round := range rounds {
+		k.round(round)
+	}
+	k.finish()
+	k.checkKept()
+}
+
+func setting(t *testing.T, name string, preset int) int {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return preset
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// printf shows a row while the test runs.
+func printf(t *testing.T, format string, args ...any) {
+	t.Helper()
+	fmt.Printf(format+"\n", args...)
+}
+
+// killer is the test's state over all rounds.
+type killer struct {
+	t      *testing.T
+	dir    string
+	rng    *rand.Rand
+	server *harness.Server
+	starts int
+	w      *world
+	lived  int                 // rounds of w
+	kept   map[string]*history // sessions that ended and were not deleted
+	gone   []string            // sessions that were deleted
+}
+
+// row is what a round prints.
+type row struct {
+	round, starts          int
+	onAck                  bool
+	headBefore, headAtKill uint64 // of the log
+	headAfter              uint64
+	sentBefore, sentAtKill int64
+	sentAfter              int64
+	retried                int
+	recovered              time.Duration
+}
+
+func (k *killer) round(round int) {
+	k.t.Helper()
+	if k.w == nil {
+		k.w, k.lived = newWorld(k.t, k.server, k.dir), 0
+	}
+	r := &row{round: round, starts: k.starts, onAck: k.rng.IntN(2) == 0}
+	k.kill(r)
+	k.restart(r)
+	k.verify(r)
+	k.resume(r)
+	k.print(r)
+	if k.lived++; k.lived == roundsPerSession {
+		k.finish()
+	}
+}
+
+// kill floods, sends, and springs the trap in the middle.
+func (k *killer) kill(r *row) {
+	k.t.Helper()
+	w := k.w
+	c := harness.Dial(k.t, k.server)
+	r.headBefore, r.sentBefore = w.info(c).Head, w.sentOrders.Load()
+	p := &trap{
+		seq: r.headBefore + eventsBeforeKill + uint64(k.rng.IntN(8000)), acks: w.acks.Load() + ordersBeforeKill + int64(k.rng.IntN(40)),
+		onAck: r.onAck, kill: k.server.KillNow, caught: make(chan struct{}),
+	}
+	w.trap.Store(p)
+	w.level.Store(talking)
+	ctx := harness.Context(k.t)
+	if k.rng.IntN(3) == 0 {
+		if err := w.observers[0].give(ctx, c, "big", 5<<20); tolerate(err) != nil {
+			k.t.Fatal(err)
+		}
+	}
+	if err := w.observers[0].give(ctx, c, "burst", burstLines); tolerate(err) != nil {
+		k.t.Fatal(err)
+	}
+	harness.Eventually(k.t, fmt.Sprintf("event %d and %d acknowledgements, then the kill", p.seq, p.acks), func() bool {
+		w.check()
+		select {
+		case <-p.caught:
+			return true
+		default:
+			return false
+		}
+	})
+	<-k.server.Exited()
+	w.trap.Store(nil)
+	w.level.Store(silent)
+	r.sentAtKill = w.sentOrders.Load()
+	if p.err != nil {
+		k.t.Fatalf("kill the server: %v", p.err)
+	}
+}
+
+func (k *killer) restart(r *row) {
+	k.t.Helper()
+	began := time.Now()
+	k.starts++
+	k.server.Run("--durability", durabilities[k.starts%len(durabilities)])
+	r.recovered = time.Since(began)
+	for _, pid := range harness.MarkedBy("REJOIN_SESSION", k.w.session) {
+		k.t.Fatalf("broke I-W3: process %d of the session lives after the restart", pid)
+	}
+}
+
+// verify compares the log with every book while the session has no owner.
+func (k *killer) verify(r *row) {
+	k.t.Helper()
+	w, c := k.w, harness.Dial(k.t, k.server)
+	if i := w.info(c); i.State != "interrupted" || i.Status != "interrupted" || i.PID != nil {
+		k.t.Fatalf("broke the failure table: after kill -9 and a restart the session is %+v", i)
+	}
+	h := readHistory(k.t, c, w.session)
+	if h.last() != "session_interrupted" {
+		k.t.Fatalf("the log of an interrupted session ends with %s", h.last())
+	}
+	r.headAtKill = uint64(len(h.events))
+	k.compare(h, func(uint64) bool { return false })
+	r.retried = h.checkRetries(k.t, c, w, false)
+	h.checkConflict(k.t, c, w)
+	w.check()
+}
+
+// compare holds the log against every book.
+func (k *killer) compare(h *history, whole func(run uint64) bool) {
+	k.t.Helper()
+	for _, o := range k.w.observers {
+		h.checkSeen(k.t, o)
+		h.checkAcks(k.t, o)
+	}
+	h.checkOutput(k.t, k.w, whole)
+	h.checkOutcomes(k.t, h.checkInput(k.t, k.w))
+}
+
+// resume gives the session its next run and lets the round end in peace.
+func (k *killer) resume(r *row) {
+	k.t.Helper()
+	w, c := k.w, harness.Dial(k.t, k.server)
+	was := w.info(c)
+	params := map[string]any{"sessionId": w.session, "commandId": fmt.Sprintf("resume-%d", r.round)}
+	call(k.t, c, "resume_session", params, nil)
+	call(k.t, c, "resume_session", params, nil)
+	if now := w.info(c); now.State != "running" || now.Run <= was.Run || now.Epoch != was.Epoch {
+		k.t.Fatalf("broke I-J3: resumed from %+v to %+v", was, now)
+	}
+	acks := w.acks.Load()
+	w.level.Store(talking)
+	if err := w.observers[1].give(harness.Context(k.t), c, "burst", 300); err != nil {
+		k.t.Fatal(err)
+	}
+	harness.Eventually(k.t, "commands are acknowledged after the resume", func() bool {
+		w.check()
+		return w.acks.Load() >= acks+ordersBeforeKill
+	})
+	r.headAfter = w.settle(c)
+	r.sentAfter = w.sentOrders.Load()
+	h := readHistory(k.t, c, w.session)
+	for _, o := range w.observers {
+		h.checkWhole(k.t, o)
+		h.checkAcks(k.t, o)
+	}
+	h.checkInput(k.t, w)
+	r.retried += h.checkRetries(k.t, c, w, true)
+	h.checkInput(k.t, w)
+}
+
+func (k *killer) print(r *row) {
+	k.t.Helper()
+	on := "event"
+	if r.onAck {
+		on = "ack"
+	}
+	printf(k.t, "%5d %-10.10s %-7s %-9s %7d %7d %7d %7d %7d %7d %8d %9.2fs %4d", r.round+1, k.w.session, durabilities[r.starts%len(durabilities)], on,
+		r.headAfter-r.headBefore, r.headAtKill-r.headBefore, r.headAfter-r.headAtKill,
+		r.sentAfter-r.sentBefore, r.sentAtKill-r.sentBefore, r.sentAfter-r.sentAtKill, r.retried, r.recovered.Seconds(), r.headAfter)
+	if r.headAtKill-r.headBefore < eventsBeforeKill || r.sentAtKill-r.sentBefore < ordersBeforeKill || r.headAfter <= r.headAtKill || r.sentAfter <= r.sentAtKill {
+		k.t.Fatalf("round %d did not kill in the middle of enough", r.round+1)
+	}
+}
+
+// finish stops the session in order: its last run is complete, a fresh reader
+// gets the whole log; every second session is deleted.
+func (k *killer) finish() {
+	k.t.Helper()
+	if k.w == nil {
+		return
+	}
+	w, c := k.w, harness.Dial(k.t, k.server)
+	call(k.t, c, "stop_session", map[string]any{"sessionId": w.session}, nil)
+	harness.Eventually(k.t, "session_end reached every observer", func() bool {
+		w.check()
+		head := w.info(c).Head
+		for _, o := range w.observers {
+			if o.seq.Load() != head {
+				return false
+			}
+		}
+		return true
+	})
+	h := readHistory(k.t, c, w.session)
+	if h.last() != "session_end" {
+		k.t.Fatalf("the log of a stopped session ends with %s", h.last())
+	}
+	k.compare(h, func(run uint64) bool { return run == h.runs })
+	for _, o := range w.observers {
+		h.checkWhole(k.t, o)
+	}
+	k.checkFresh(c, w.session, h)
+	w.end()
+	if k.kept == nil {
+		k.kept = map[string]*history{}
+	}
+	if (len(k.kept)+len(k.gone))%2 == 0 {
+		k.kept[w.session] = h
+	} else {
+		call(k.t, c, "delete_session", map[string]any{"sessionId": w.session}, nil)
+		k.gone = append(k.gone, w.session)
+	}
+	k.w = nil
+}
+
+// checkFresh lets a new client read everything from the start.
+func (k *killer) checkFresh(c *harness.Client, session string, h *history) {
+	k.t.Helper()
+	ctx := harness.Context(k.t)
+	s, err := c.Subscribe(ctx, session, map[string]any{"from": "start", "until": len(h.events)})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for i := range h.events {
+		e, err := s.Next(ctx)
+		if err != nil {
+			k.t.Fatalf("a fresh reader at event %d of %d: %v", i+1, len(h.events), err)
+		}
+		if got, want := string(eventLine(nil, &e)), string(eventLine(nil, &h.events[i])); got != want {
+			k.t.Fatalf("broke I-J4: a fresh reader got\n  %.300s\nthe log has\n  %.300s", got, want)
+		}
+	}
+	if end, err := s.End(ctx); err != nil || end.Reason != "until" {
+		k.t.Fatalf("the fresh reader's end: %+v, %v", end, err)
+	}
+}
+
+// checkKept restarts once more: ended sessions are unchanged, deleted ones are
+// unknown.
+func (k *killer) checkKept() {
+	k.t.Helper()
+	k.server.Kill9()
+	k.server.Run("--durability", "always")
+	c := harness.Dial(k.t, k.server)
+	for session, want := range k.kept {
+		got := readHistory(k.t, c, session)
+		if len(got.events) != len(want.events) || got.epoch != want.epoch {
+			k.t.Fatalf("broke I-J2: session %s had %d events in epoch %s, after the last restart %d in %s",
+				session, len(want.events), want.epoch, len(got.events), got.epoch)
+		}
+		for i := range want.events {
+			if a, b := eventLine(nil, &got.events[i]), eventLine(nil, &want.events[i]); string(a) != string(b) {
+				k.t.Fatalf("broke I-J2: event %d of ended session %s changed\n  %.300s\n  %.300s", i+1, session, b, a)
+			}
+		}
+	}
+	for _, session := range k.gone {
+		if _, err := c.Call(harness.Context(k.t), "get_session", map[string]any{"sessionId": session}); err == nil {
+			k.t.Fatalf("deleted session %s is known after a restart", session)
+		}
+	}
+}

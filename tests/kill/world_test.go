@@ -1,0 +1,213 @@
+package kill_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rejoin/tests/harness"
+)
+
+const observersPerSession = 10
+
+// A world is one session with its observers; it lives through several deaths of
+// the server.
+type world struct {
+	t       *testing.T
+	server  *harness.Server
+	network string
+	address string
+	token   string
+	dir     string // of the notebooks and the child's books
+	session string
+
+	observers []*observer
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+
+	level      atomic.Int32  // what observers may send: silent, retrying, talking
+	maxSeq     atomic.Uint64 // seen by any observer
+	acks       atomic.Int64
+	sentOrders atomic.Int64
+	trap       atomic.Pointer[trap]
+
+	mu       sync.Mutex
+	breaches []error
+}
+
+// What observers may send.
+const (
+	silent   int32 = iota // nothing
+	retrying              // orders whose fate is not known
+	talking               // new ones too
+)
+
+// A trap kills the server from the goroutine that has just got what it waits
+// for, so that nothing else happens in between.
+type trap struct {
+	seq    uint64 // not before an event of this seq was seen
+	acks   int64  // nor before so many acknowledgements
+	onAck  bool   // kill on an acknowledgement; else on an event
+	sprung sync.Once
+	kill   func() error
+	err    error
+	caught chan struct{}
+}
+
+func (p *trap) spring() {
+	p.sprung.Do(func() {
+		p.err = p.kill()
+		close(p.caught)
+	})
+}
+
+func (w *world) sawEvent(seq uint64) {
+	for {
+		old := w.maxSeq.Load()
+		if seq <= old || w.maxSeq.CompareAndSwap(old, seq) {
+			break
+		}
+	}
+	if p := w.trap.Load(); p != nil && !p.onAck && seq >= p.seq && w.acks.Load() >= p.acks {
+		p.spring()
+	}
+}
+
+func (w *world) sawAck() {
+	n := w.acks.Add(1)
+	if p := w.trap.Load(); p != nil && p.onAck && n >= p.acks && w.maxSeq.Load() >= p.seq {
+		p.spring()
+	}
+}
+
+// broke notes a breach that an observer met.
+func (w *world) broke(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.breaches = append(w.breaches, err)
+}
+
+// check fails the test at once when an observer met a breach.
+func (w *world) check() {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, err := range w.breaches {
+		w.t.Error(err)
+	}
+	if len(w.breaches) > 0 {
+		w.t.FailNow()
+	}
+}
+
+// newWorld starts a session and its observers.
+func newWorld(t *testing.T, server *harness.Server, dir string) *world {
+	t.Helper()
+	w := &world{t: t, server: server, token: server.Token(), dir: dir}
+	w.network, w.address = server.Addr()
+	c := harness.Dial(t, server)
+	start := map[string]any{"argv": harness.ChildArgv("flood", dir), "adapter": "jsonl", "commandId": "start-" + fmt.Sprint(time.Now().UnixNano())}
+	w.session = startSession(t, c, start)
+	if again := startSession(t, c, start); again != w.session {
+		t.Fatalf("broke I-B1: start_session under one commandId made %s and %s", w.session, again)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.cancel = cancel
+	for i := range observersPerSession {
+		o, err := newObserver(w, fmt.Sprintf("o%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.observers = append(w.observers, o)
+		w.running.Go(func() { o.run(ctx) })
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+func startSession(t *testing.T, c *harness.Client, params map[string]any) string {
+	t.Helper()
+	var r struct {
+		SessionID string `json:"sessionId"`
+	}
+	call(t, c, "start_session", params, &r)
+	return r.SessionID
+}
+
+// end stops the observers and closes their notebooks; again it does nothing.
+func (w *world) end() {
+	w.cancel()
+	w.running.Wait()
+	for _, o := range w.observers {
+		for _, b := range []*notebook{o.events, o.sends} {
+			if err := b.close(); err != nil {
+				w.t.Errorf("close a notebook: %v", err)
+			}
+		}
+	}
+	w.observers = nil
+}
+
+// info of the session as the server tells it.
+type info struct {
+	State  string `json:"state"`
+	Status string `json:"status"`
+	PID    *int   `json:"pid"`
+	Epoch  string `json:"epoch"`
+	Run    uint64 `json:"run"`
+	Head   uint64 `json:"head"`
+	Floor  uint64 `json:"floor"`
+}
+
+func (w *world) info(c *harness.Client) info {
+	w.t.Helper()
+	var i info
+	call(w.t, c, "get_session", map[string]any{"sessionId": w.session}, &i)
+	return i
+}
+
+// call makes a request that must succeed.
+func call(t *testing.T, c *harness.Client, method string, params, result any) {
+	t.Helper()
+	raw, err := c.Call(harness.Context(t), method, params)
+	if err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	if result == nil {
+		return
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		t.Fatalf("%s answered %.300s: %v", method, raw, err)
+	}
+}
+
+// settle stops the sending and waits until nothing moves: every order has an
+// answer and every observer has the session's head.
+func (w *world) settle(c *harness.Client) uint64 {
+	w.t.Helper()
+	var head uint64
+	w.level.Store(retrying)
+	quiet := func() bool {
+		w.check()
+		for _, o := range w.observers {
+			if !o.settledAll() {
+				return false
+			}
+		}
+		before := head
+		head = w.info(c).Head
+		for _, o := range w.observers {
+			if o.seq.Load() != head {
+				return false
+			}
+		}
+		return before == head
+	}
+	harness.Eventually(w.t, "every order is answered and every observer has the head", quiet)
+	w.level.Store(silent)
+	return head
+}
