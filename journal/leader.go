@@ -44,6 +44,7 @@ func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
 		Error   *apiError `json:"error"`
 		Message *struct {
 			Seq  uint64 `json:"seq"`
+			Hdrs []byte `json:"hdrs"`
 			Data []byte `json:"data"`
 		} `json:"message"`
 	}
@@ -70,6 +71,7 @@ func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
 	if err != nil {
 		return lastRecord{}, fmt.Errorf("newest record of %s: %w", l.Key, err)
 	}
+	rec.back = backOf(answer.Message.Hdrs)
 	return lastRecord{rec: rec}, nil
 }
 
@@ -80,7 +82,7 @@ func decodeStored(data []byte, pos uint64) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec.pos, rec.sum = pos, hashRecord(data)
+	rec.pos, rec.first, rec.sum = pos, pos, hashRecord(data)
 	return rec, nil
 }
 

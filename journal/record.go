@@ -104,6 +104,8 @@ type Record struct {
 	lines     []byte   // event lines, each with its LF; of a single part: its piece of the line
 	ends      []uint32 // where in lines the LF of each line is; nil for a single part
 	pos       uint64   // stream sequence of the (last) message it was read from; 0 when not read
+	first     uint64   // stream sequence of its first message: pos, or that of part 1; 0 when not read
+	back      uint64   // stream sequence of the message before its first one; 0: none
 	sum       chainHash
 }
 
@@ -306,7 +308,8 @@ func (r *Record) follows(p *Record) bool {
 }
 
 // joinParts makes the one event of a complete set of parts, in order. Errors
-// are ErrDamaged. The result has the position and chain hash of the last part.
+// are ErrDamaged. The result has
+// the position and chain hash of the last part, and the predecessor of the first.
 func joinParts(set []*Record) (*Record, error) {
 	if len(set) == 0 || len(set) != int(set[0].parts) || set[0].part != 1 || set[0].whole() {
 		return nil, damaged(errRecordParts)
@@ -329,8 +332,11 @@ func joinParts(set []*Record) (*Record, error) {
 		return nil, damaged(errRecordCRC)
 	}
 	last := set[len(set)-1]
+	h := last.header
+	h.prev = set[0].prev
 	return &Record{
-		header: last.header, epochText: last.epochText, pos: last.pos, sum: last.sum,
+		header: h, epochText: last.epochText, pos: last.pos, sum: last.sum,
+		first: set[0].pos, back: set[0].back,
 		lines: append(line, '\n'), ends: []uint32{uint32(size)},
 	}, nil
 }

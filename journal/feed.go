@@ -1,0 +1,171 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"rejoin/protocol"
+)
+
+// liveFeed brings the republished records to the hub: one connection, one
+// channel and one goroutine per shard. A full channel loses messages; the
+// notice of it, or the next record, shows the gap.
+type liveFeed struct {
+	nc     *nats.Conn
+	shards []chan *nats.Msg
+}
+
+// openFeed connects the hub to the live subjects of the node.
+func (h *Hub) openFeed(n *Node) error {
+	nc, err := nats.Connect("", nats.InProcessServer(n.srv), nats.Name("rejoin-live"),
+		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { h.onReadErr(sub, err) }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			h.log.Info("journal connection back", slog.String("name", "live"))
+			h.checkAll()
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				h.log.Warn("journal connection lost", slog.String("name", "live"), slog.Any(protocol.LogError, err))
+			}
+		}))
+	if err != nil {
+		return fmt.Errorf("connect live: %w", err)
+	}
+	f := &liveFeed{nc: nc}
+	for range n.format.Shards {
+		ch := make(chan *nats.Msg, feedMessages)
+		f.shards = append(f.shards, ch)
+		h.wg.Go(func() { h.feedLoop(ch) })
+	}
+	h.feed, h.subscribe = f, f.subscribe
+	return nil
+}
+
+// subscribe asks for the live records of l and returns once the server has it.
+func (f *liveFeed) subscribe(ctx context.Context, l Log) (func(), error) {
+	if l.Shard < 0 || l.Shard >= len(f.shards) {
+		return nil, fmt.Errorf("journal: shard %d of %s: there are %d", l.Shard, l.Key, len(f.shards))
+	}
+	sub, err := f.nc.ChanSubscribe(liveSubjectOf(l), f.shards[l.Shard])
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	unsub := func() {
+		// Only a closed connection refuses, and that has no subscriptions.
+		_ = sub.Unsubscribe()
+	}
+	flush, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	if err := f.nc.FlushWithContext(flush); err != nil {
+		unsub()
+		return nil, unavailable(ctx, err)
+	}
+	return unsub, nil
+}
+
+func (f *liveFeed) close() { f.nc.Close() }
+
+// onReadErr takes the asynchronous errors of the live connection: whatever was
+// lost is looked for at once.
+func (h *Hub) onReadErr(sub *nats.Subscription, err error) {
+	if sub == nil || !errors.Is(err, nats.ErrSlowConsumer) {
+		h.log.Warn("journal connection", slog.String("name", "live"), slog.Any(protocol.LogError, err))
+		h.checkAll()
+		return
+	}
+	h.log.Debug("live records lost", slog.String("subject", sub.Subject))
+	if w := h.watchOf(sub.Subject); w != nil {
+		w.check()
+	}
+}
+
+// feedLoop applies the live records of one shard. Waiters are woken once per
+// burst, not per record.
+func (h *Hub) feedLoop(ch <-chan *nats.Msg) {
+	moved := make([]*Watch, 0, feedBurst)
+	for {
+		select {
+		case m := <-ch:
+			moved = h.receiveMsg(moved, m)
+		case <-h.ctx.Done():
+			return
+		}
+		for more := true; more && len(moved) < feedBurst; {
+			select {
+			case m := <-ch:
+				moved = h.receiveMsg(moved, m)
+			default:
+				more = false
+			}
+		}
+		for i, w := range moved {
+			if !contains(moved[:i], w) {
+				w.wakers.wake()
+			}
+		}
+		clear(moved)
+		moved = moved[:0]
+	}
+}
+
+func contains(ws []*Watch, w *Watch) bool {
+	for _, o := range ws {
+		if o == w {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *Hub) receiveMsg(moved []*Watch, m *nats.Msg) []*Watch {
+	pos := headerNumber(m.Header, headerSequence)
+	if w := h.receive(m.Subject, m.Data, pos, headerNumber(m.Header, headerExpected)); w != nil {
+		moved = append(moved, w)
+	}
+	return moved
+}
+
+// receive takes one live message and returns its watch if the head moved. A
+// part is only news: its set is read from the journal when the last has come.
+func (h *Hub) receive(subject string, data []byte, pos, back uint64) *Watch {
+	w := h.watchOf(subject)
+	if w == nil {
+		return nil
+	}
+	hd, err := decodeHeader(data)
+	if err != nil {
+		w.check()
+		return nil
+	}
+	if hd.parts > 1 {
+		if hd.part == hd.parts {
+			w.announce(hd.base)
+		}
+		return nil
+	}
+	rec, err := decodeStored(data, pos)
+	if err != nil {
+		w.announce(hd.base + protocol.Seq(hd.count) - 1)
+		return nil
+	}
+	rec.back = back
+	if !w.offer(rec) {
+		return nil
+	}
+	if h.noted != nil {
+		h.noted(w.log, rec.base, pos)
+	}
+	return w
+}
+
+func (h *Hub) watchOf(subject string) *Watch {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.live[subject]
+}
