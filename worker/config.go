@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"rejoin/agent"
+	"rejoin/protocol"
+)
+
+// Registry is what a worker tells about the sessions it owns (the broker's
+// registry implements it).
+type Registry interface {
+	// Update changes the record by compare-and-set, retried while the newest run
+	// is still run; ErrNotOwner when it is not. Change may be called more than once.
+	Update(ctx context.Context, k protocol.Key, run protocol.Run, change func(*protocol.SessionRecord)) error
+	// Deleted reports a tombstone.
+	Deleted(ctx context.Context, k protocol.Key) (bool, error)
+}
+
+// ErrNotOwner says that the session's newest run is somebody else's. A retry
+// cannot help.
+var ErrNotOwner = protocol.ErrNotOwner
+
+// Config of a Worker.
+type Config struct {
+	ID            string                   // bus address: one subject token. Required
+	DataDir       string                   // stderr tails are kept under DataDir/stderr. Required
+	Adapters      map[string]agent.Adapter // by name. Required
+	EventBytesMax int                      // longest line of a child; zero: protocol.EventBytesDefault
+	SessionsMax   int                      // children at a time; zero: protocol.SessionsLiveDefault
+	Logger        *slog.Logger             // nil: nothing is logged
+	Now           func() time.Time         // wall clock of event times; nil: time.Now
+}
+
+func (c Config) withDefaults() Config {
+	if c.EventBytesMax == 0 {
+		c.EventBytesMax = protocol.EventBytesDefault
+	}
+	if c.SessionsMax == 0 {
+		c.SessionsMax = protocol.SessionsLiveDefault
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Validate names the field that is wrong.
+func (c Config) Validate() error {
+	switch {
+	case c.ID == "" || strings.ContainsAny(c.ID, ".*> \t\r\n"):
+		return fmt.Errorf("worker: Config.ID %q is not one subject token", c.ID)
+	case c.DataDir == "":
+		return errors.New("worker: Config.DataDir is empty")
+	case len(c.Adapters) == 0:
+		return errors.New("worker: Config.Adapters is empty")
+	case c.EventBytesMax < 0:
+		return fmt.Errorf("worker: Config.EventBytesMax is %d", c.EventBytesMax)
+	case c.SessionsMax < 0:
+		return fmt.Errorf("worker: Config.SessionsMax is %d", c.SessionsMax)
+	}
+	return nil
+}
+
+// Times of a worker. Those of the kill ladder are in ladder.go.
+const (
+	startMax       = 20 * time.Second       // a start or resume until its first record and its registry entry are durable
+	recordWait     = 2 * time.Second        // stop_session after the child's death, for session_end and the registry
+	serverStopMax  = 8 * time.Second        // from the end of Run's ctx until what is not durable is given up
+	registryTry    = 5 * time.Second        // one attempt to update the registry
+	registryGiveUp = 10 * time.Minute       // until the last attempt
+	registryPause  = 100 * time.Millisecond // after the first failed attempt; doubles up to registryTry
+)
+
+// Bounds of a worker.
+const (
+	opsMax     = 2048 // requests in work besides commands; above it they are refused as overloaded
+	waitersMax = 64   // repeats of one command that wait for its record; above it they are refused as overloaded
+)

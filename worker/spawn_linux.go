@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// forker spawns every child from one OS thread. PDEATHSIG fires when the thread
+// that spawned dies, so that thread must live as long as the worker: I-W3. Its
+// goroutine is locked to it and never unlocked.
+type forker struct {
+	jobs chan forkJob // unbuffered: spawns take turns
+	quit chan struct{}
+	done chan struct{}
+}
+
+type forkJob struct {
+	path   string
+	argv   []string
+	attr   *syscall.ProcAttr
+	answer chan<- forkAnswer // capacity one
+}
+
+type forkAnswer struct {
+	pid int
+	err error
+}
+
+func newForker() *forker {
+	return &forker{jobs: make(chan forkJob), quit: make(chan struct{}), done: make(chan struct{})}
+}
+
+func (f *forker) start() { go f.run() }
+
+// stop ends the thread; no child of it may be alive that is not to die.
+func (f *forker) stop() {
+	close(f.quit)
+	<-f.done
+}
+
+func (f *forker) run() {
+	defer close(f.done)
+	runtime.LockOSThread()
+	for {
+		select {
+		case <-f.quit:
+			return
+		case j := <-f.jobs:
+			pid, _, err := syscall.StartProcess(j.path, j.argv, j.attr)
+			j.answer <- forkAnswer{pid, err}
+		}
+	}
+}
+
+// spawn starts a program without a shell, in a process group of its own, with
+// pipes of ours. Errors are syscall.Errno (wrapped) when the system refused.
+func (f *forker) spawn(ctx context.Context, path string, argv, env []string, dir string) (*child, error) {
+	p, err := newPipes()
+	if err != nil {
+		return nil, fmt.Errorf("make pipes: %w", err)
+	}
+	pidfd := -1
+	attr := &syscall.ProcAttr{
+		Dir: dir, Env: env, Files: []uintptr{uintptr(p.theirs[0]), uintptr(p.theirs[1]), uintptr(p.theirs[2])},
+		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
+	}
+	answer := make(chan forkAnswer, 1)
+	select {
+	case f.jobs <- forkJob{path: path, argv: argv, attr: attr, answer: answer}:
+	case <-f.done:
+		p.close()
+		return nil, errStopping()
+	case <-ctx.Done():
+		p.close()
+		return nil, ctx.Err()
+	}
+	a := <-answer
+	if a.err != nil {
+		p.close()
+		return nil, fmt.Errorf("start process: %w", a.err)
+	}
+	p.closeTheirs()
+	return newChild(a.pid, pidfd, p), nil
+}
+
+// pipes are the three of a child: ours do not block, theirs do.
+type pipes struct {
+	ours   [3]*os.File
+	theirs [3]int
+}
+
+func newPipes() (*pipes, error) {
+	p := &pipes{theirs: [3]int{-1, -1, -1}}
+	for i, name := range [...]string{"stdin", "stdout", "stderr"} {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			p.close()
+			return nil, err
+		}
+		mine, theirs := fds[0], fds[1]
+		if i == 0 {
+			mine, theirs = fds[1], fds[0]
+		}
+		p.theirs[i] = theirs
+		if err := unix.SetNonblock(mine, true); err != nil {
+			_ = unix.Close(mine)
+			p.close()
+			return nil, err
+		}
+		p.ours[i] = os.NewFile(uintptr(mine), name)
+	}
+	return p, nil
+}
+
+func (p *pipes) closeTheirs() {
+	for i, fd := range p.theirs {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+			p.theirs[i] = -1
+		}
+	}
+}
+
+func (p *pipes) close() {
+	p.closeTheirs()
+	for _, f := range p.ours {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// isExited reports whether a child of ours has exited; it stays a zombie, so its
+// pid, which is its group's id too, cannot be given to another process.
+func isExited(pid int) bool {
+	var info unix.Siginfo
+	err := waitid(pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	return err == nil && info.Signo == int32(unix.SIGCHLD)
+}
+
+// blockUntilExited is the way of kernels without pidfd: it costs a thread.
+func blockUntilExited(pid int) error {
+	return waitid(pid, &unix.Siginfo{}, unix.WEXITED|unix.WNOWAIT)
+}
+
+func waitid(pid int, info *unix.Siginfo, options int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, info, options, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

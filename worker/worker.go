@@ -1,0 +1,235 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+	"rejoin/snapshot"
+)
+
+// appender is the part of journal.Writer that a session uses: the seam at which
+// tests stall and fence a log. Contracts as there.
+type appender interface {
+	Append(e *protocol.Event, then func(error)) (protocol.Seq, error)
+	Epoch() protocol.Epoch
+	Head() protocol.Seq
+	Durable() protocol.Seq
+	WaitRoom(ctx context.Context) error
+	Stalled() bool
+	Flush(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+var _ appender = (*journal.Writer)(nil)
+
+// places is what a worker needs of its surroundings.
+type places struct {
+	open     func(context.Context, journal.WriterConfig) (appender, error)
+	load     func(context.Context, journal.Log, protocol.Seq) (*snapshot.History, error)
+	instance string // mark of this data directory's children
+	bootID   string
+}
+
+// Worker owns children. Its methods are safe for concurrent use; Run is called
+// once.
+type Worker struct {
+	cfg    Config
+	log    *slog.Logger
+	reg    Registry
+	bus    *journal.Bus
+	places places
+	forker *forker
+	census *census
+	ops    chan struct{} // capacity opsMax; full: the request is refused
+
+	wg sync.WaitGroup // ops and sessions; added to under mu while not stopping
+
+	mu       sync.Mutex
+	sessions map[protocol.Key]*session // at most Config.SessionsMax; full: the start is refused
+	stopping bool
+}
+
+// New returns a worker at rest.
+func New(cfg Config, node *journal.Node, reg Registry, folds *snapshot.Reader) (*Worker, error) {
+	open := func(ctx context.Context, c journal.WriterConfig) (appender, error) {
+		jw, err := node.OpenWriter(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return jw, nil
+	}
+	w, err := newWorker(cfg, reg, places{open: open, load: folds.Load, instance: node.Instance(), bootID: node.BootID()})
+	if err != nil {
+		return nil, err
+	}
+	w.bus = node.Bus()
+	return w, nil
+}
+
+func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return &Worker{
+		cfg: cfg, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
+		forker: newForker(), census: newCensus(p.instance),
+		ops: make(chan struct{}, opsMax), sessions: make(map[protocol.Key]*session),
+	}, nil
+}
+
+// tenure is the two lives that work in a worker may have, both of one Run.
+type tenure struct {
+	life context.Context // ends when what is not durable yet is given up
+	ops  context.Context // ends, earlier, when the server stops: nothing new is begun
+}
+
+// Run serves protocol.WorkerSubject(ID) until ctx ends, then ends every child by
+// the kill ladder (all at once, GraceServerStop), waits for their last records
+// (at most serverStopMax in all) and returns. It returns an error only when the
+// subject cannot be served.
+func (w *Worker) Run(ctx context.Context) error {
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLife()
+	ops, endOps := context.WithCancel(life)
+	defer endOps()
+	t := tenure{life: life, ops: ops}
+
+	w.forker.start()
+	defer w.forker.stop() // I-W3: its thread outlives every child
+	subject := protocol.WorkerSubject(w.cfg.ID)
+	stopServing, err := w.bus.Serve(subject, func(data []byte, reply func([]byte)) { w.handle(t, data, reply) })
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", subject, err)
+	}
+	<-ctx.Done()
+	stopServing()
+	w.stopAll(endOps, endLife)
+	return nil
+}
+
+// stopAll ends every session and waits for all that the worker has in hand.
+func (w *Worker) stopAll(endOps, endLife context.CancelFunc) {
+	w.mu.Lock()
+	w.stopping = true
+	live := make([]*session, 0, len(w.sessions))
+	for _, s := range w.sessions {
+		live = append(live, s)
+	}
+	w.mu.Unlock()
+	endOps()
+	for _, s := range live {
+		s.requestStop(endServerStop, protocol.GraceServerStop)
+	}
+	idle := make(chan struct{})
+	go func() {
+		w.wg.Wait()
+		close(idle)
+	}()
+	limit := time.NewTimer(serverStopMax)
+	defer limit.Stop()
+	select {
+	case <-idle:
+	case <-limit.C:
+		w.log.Warn("server stop: records of some sessions are not durable, the next start settles them")
+		endLife()
+		<-idle
+	}
+}
+
+// spend runs f in a goroutine that Run waits for.
+func (w *Worker) spend(f func()) error {
+	select {
+	case w.ops <- struct{}{}:
+	default:
+		return protocol.Errorf(protocol.ReasonOverloaded, "too many requests in work")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		<-w.ops
+		return errStopping()
+	}
+	w.wg.Go(func() {
+		defer func() { <-w.ops }()
+		f()
+	})
+	return nil
+}
+
+func errStopping() *protocol.Error {
+	e := protocol.Errorf(protocol.ReasonSessionUnavailable, "server is stopping")
+	e.Retryable = true
+	return e
+}
+
+func (w *Worker) session(k protocol.Key) *session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sessions[k]
+}
+
+// claim makes room for a session that is about to start or resume. Where the key
+// is taken by the same run it returns that session and false.
+func (w *Worker) claim(ctx context.Context, s *session) (*session, bool, error) {
+	for {
+		w.mu.Lock()
+		old := w.sessions[s.key]
+		switch {
+		case w.stopping:
+			w.mu.Unlock()
+			return nil, false, errStopping()
+		case old == nil && len(w.sessions) >= w.cfg.SessionsMax:
+			w.mu.Unlock()
+			return nil, false, protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached", w.cfg.SessionsMax)
+		case old == nil:
+			w.sessions[s.key] = s
+			w.mu.Unlock()
+			return s, true, nil
+		}
+		w.mu.Unlock()
+		if old.rec.Run == s.rec.Run {
+			return old, false, nil
+		}
+		if old.rec.Run > s.rec.Run {
+			return nil, false, ErrNotOwner
+		}
+		old.requestStop(endFenced, fenceGrace) // a no-op when it is at its end already
+		select {
+		case <-old.done:
+		case <-ctx.Done():
+			return nil, false, protocol.Errorf(protocol.ReasonJournalUnavailable, "the last run of session %s is not settled yet", s.key.Session)
+		}
+	}
+}
+
+// forget takes a session out. Only then may another of its key begin.
+func (w *Worker) forget(s *session) {
+	w.mu.Lock()
+	if w.sessions[s.key] == s {
+		delete(w.sessions, s.key)
+	}
+	w.mu.Unlock()
+	close(s.done)
+}
+
+// asError makes a protocol.Error of whatever an operation failed with; a cause
+// that clients must not see goes to the log under a correlation id.
+func (w *Worker) asError(err error, k protocol.Key) *protocol.Error {
+	if e, ok := protocol.AsError(err); ok {
+		return e
+	}
+	if errors.Is(err, journal.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return protocol.Errorf(protocol.ReasonJournalUnavailable, "journal is not available")
+	}
+	e := protocol.Errorf(protocol.ReasonInternal, "internal error")
+	e.ID = string(protocol.NewEpoch(w.cfg.Now()))
+	w.log.Error("request failed", slog.String("id", e.ID), slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+	return e
+}
