@@ -1,11 +1,5 @@
 package protocol
 
-import "errors"
-
-// ErrNotOwner is returned by the registry when a session's newest run is not
-// the caller's. Retry cannot help.
-var ErrNotOwner = errors.New("registry: the newest run is somebody else's")
-
 // A WorkerRequest is what a broker asks of the worker that owns, or is to own,
 // a session. It crosses the bus as JSON on WorkerSubject.
 type WorkerRequest struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
 )
@@ -27,7 +28,7 @@ func (s *session) admit(in *protocol.CommandInput, answer func(protocol.WorkerRe
 	case err == nil: // answered later
 	case errors.Is(err, errKnown):
 		answer(protocol.WorkerReply{Result: &result})
-	case errors.Is(err, ErrNotOwner):
+	case errors.Is(err, journal.ErrFenced):
 		answer(protocol.WorkerReply{NotOwner: true})
 	default:
 		answer(protocol.WorkerReply{Error: s.w.asError(err, s.key)})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rejoin/agent"
+	"rejoin/journal"
 	"rejoin/protocol"
 )
 
@@ -16,15 +17,16 @@ import (
 // registry implements it).
 type Registry interface {
 	// Update changes the record by compare-and-set, retried while the newest run
-	// is still run; ErrNotOwner when it is not. Change may be called more than once.
+	// is still run; an error that is journal.ErrFenced when it is not. Change may
+	// be called more than once.
 	Update(ctx context.Context, k protocol.Key, run protocol.Run, change func(*protocol.SessionRecord)) error
 	// Deleted reports a tombstone.
 	Deleted(ctx context.Context, k protocol.Key) (bool, error)
 }
 
-// ErrNotOwner says that the session's newest run is somebody else's. A retry
-// cannot help.
-var ErrNotOwner = protocol.ErrNotOwner
+// ErrNotOwner says that the session is not here, or its newest run somebody
+// else's. It is journal.ErrFenced, as the registry's is. A retry cannot help.
+var ErrNotOwner = fmt.Errorf("worker: not the owner of the newest run: %w", journal.ErrFenced)
 
 // Config of a Worker.
 type Config struct {

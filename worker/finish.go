@@ -148,7 +148,7 @@ func (s *session) tell(life context.Context, change func(*protocol.SessionRecord
 		err := s.w.reg.Update(ctx, s.key, s.rec.Run, change)
 		cancel()
 		switch {
-		case err == nil, errors.Is(err, ErrNotOwner), errors.Is(err, journal.ErrNotFound):
+		case err == nil, errors.Is(err, journal.ErrFenced):
 			return
 		case life.Err() != nil || time.Now().After(giveUp):
 			s.log.Error("registry does not take the end of the run", slog.Any(protocol.LogError, err))

@@ -80,7 +80,7 @@ func (w *Worker) begin(t tenure, req *protocol.WorkerRequest) protocol.WorkerRep
 	k := req.Record.Key()
 	s, err := w.launch(t, req.Record, req.Op == protocol.OpResume)
 	switch {
-	case errors.Is(err, ErrNotOwner), errors.Is(err, journal.ErrFenced):
+	case errors.Is(err, journal.ErrFenced):
 		return protocol.WorkerReply{NotOwner: true}
 	case err != nil:
 		return protocol.WorkerReply{Error: w.asError(err, k)}
@@ -122,7 +122,7 @@ func (w *Worker) title(ctx context.Context, k protocol.Key, title string) protoc
 	ctx, cancel := context.WithTimeout(ctx, protocol.DispatchTimeout)
 	defer cancel()
 	switch err := s.retitle(ctx, title); {
-	case errors.Is(err, ErrNotOwner):
+	case errors.Is(err, journal.ErrFenced):
 		return protocol.WorkerReply{NotOwner: true}
 	case err != nil:
 		return protocol.WorkerReply{Error: w.asError(err, k)}
@@ -140,7 +140,7 @@ func (w *Worker) statuses(ctx context.Context, k protocol.Key, ids []string) pro
 	defer cancel()
 	out, err := s.statuses(ctx, ids)
 	switch {
-	case errors.Is(err, ErrNotOwner):
+	case errors.Is(err, journal.ErrFenced):
 		return protocol.WorkerReply{NotOwner: true}
 	case err != nil:
 		return protocol.WorkerReply{Error: w.asError(err, k)}

@@ -195,7 +195,7 @@ func (s *session) abandon(t tenure, why error) {
 		s.stderr.close()
 	}
 	if j != nil {
-		if !errors.Is(why, ErrNotOwner) {
+		if !errors.Is(why, journal.ErrFenced) {
 			s.endUnborn(t)
 		}
 		s.closeJournal(t.life, j)
