@@ -76,15 +76,15 @@ type Node struct {
 	kvjs jetstream.JetStream // on kv
 
 	turns []*turnstile // one per shard
+	rd    *reader
 	hub   *Hub
 
-	stop    context.CancelFunc // ends writers that were not closed
-	stopped context.Context    // done once Close has begun
-	writers sync.WaitGroup
+	writing sync.WaitGroup // one for each of writers
 
-	mu     sync.Mutex // guards boot and closed
-	boot   *bootMark
-	closed bool
+	mu      sync.Mutex // guards the following
+	boot    *bootMark
+	writers map[*Writer]struct{} // open ones
+	closed  bool
 }
 
 // Start locks cfg.Dir, checks DATA/format, starts the embedded server (no
@@ -99,8 +99,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("journal: data directory: %w", err)
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now}
-	n.stopped, n.stop = context.WithCancel(context.WithoutCancel(ctx))
+	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shutdown())
@@ -115,7 +114,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := n.openStreams(ctx); err != nil {
 		return nil, err
 	}
-	if n.hub, err = newHub(n); err != nil {
+	n.rd = newReader(n)
+	if n.hub, err = newHub(ctx, n); err != nil {
 		return nil, fmt.Errorf("journal: start hub: %w", err)
 	}
 	return n, nil
@@ -234,12 +234,14 @@ func (n *Node) Close(ctx context.Context) error {
 	n.mu.Lock()
 	closed := n.closed
 	n.closed = true
+	for w := range n.writers {
+		w.abort()
+	}
 	n.mu.Unlock()
 	if closed {
 		return nil
 	}
-	n.stop()
-	n.writers.Wait()
+	n.writing.Wait()
 	n.stopTraffic()
 	if err := syncFS(n.cfg.Dir); err != nil {
 		return errors.Join(fmt.Errorf("journal: sync data directory: %w", err), n.shutdown())
@@ -273,7 +275,6 @@ func (n *Node) stopTraffic() {
 
 // shutdown undoes what Start did so far, without the clean mark.
 func (n *Node) shutdown() error {
-	n.stop()
 	n.stopTraffic()
 	if n.lock == nil {
 		return nil
