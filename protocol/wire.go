@@ -64,11 +64,7 @@ func ParseEventLine(line []byte) (Event, error) {
 	p.literal(lineSeq)
 	e.Seq = Seq(p.uint())
 	p.literal(lineTS)
-	if p.optional(`-`) {
-		e.TS = int64(-p.uint()) // two's complement: also right for the least int64
-	} else {
-		e.TS = int64(min(p.uint(), math.MaxInt64))
-	}
+	e.TS = p.int()
 	p.literal(lineRun)
 	e.Run = Run(p.uint())
 	p.literal(lineSource)
@@ -126,6 +122,19 @@ func (p *lineParser) uint() uint64 {
 	}
 	p.rest = p.rest[i:]
 	return n
+}
+
+func (p *lineParser) int() int64 {
+	negative := p.optional(`-`)
+	n := p.uint()
+	switch {
+	case negative && n <= 1<<63:
+		return int64(-n) // two's complement: right for the least int64, too
+	case !negative && n <= math.MaxInt64:
+		return int64(n)
+	}
+	p.bad = true
+	return 0
 }
 
 func (p *lineParser) string() string {
