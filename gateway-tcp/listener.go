@@ -1,0 +1,151 @@
+package gatewaytcp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"rejoin/gateway"
+	"rejoin/protocol"
+)
+
+// keepAlive finds peers that are gone without a word: about a minute after their
+// last one.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+// Back-off of a failing accept.
+const (
+	acceptRetryMin = 5 * time.Millisecond
+	acceptRetryMax = time.Second
+)
+
+// Limits of a listener.
+type Limits struct {
+	// RequestBytesMax is the longest line of a client without its LF. Zero means
+	// protocol.RequestBytesDefault.
+	RequestBytesMax int
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// A Listener accepts connections of one URL.
+type Listener struct {
+	ln       net.Listener
+	endpoint endpoint
+	limits   Limits
+}
+
+// Listen listens on tcp://HOST:PORT (port 0 picks a free one) or unix:///PATH
+// (mode 0600; a socket that nobody listens on is replaced). Errors: *SchemeError
+// and *URLError for URLs that make no sense, else what the system says.
+func Listen(rawURL string, limits Limits) (*Listener, error) {
+	e, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if limits.RequestBytesMax == 0 {
+		limits.RequestBytesMax = protocol.RequestBytesDefault
+	}
+	if limits.Logger == nil {
+		limits.Logger = slog.New(slog.DiscardHandler)
+	}
+	listen := listenTCP
+	if e.network == "unix" {
+		listen = listenUnix
+	}
+	ln, err := listen(e.address)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{ln: ln, endpoint: e, limits: limits}, nil
+}
+
+func listenTCP(address string) (net.Listener, error) {
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	return lc.Listen(context.Background(), "tcp", address) //nolint:contextcheck // resolving a numeric or local name; nothing to cancel
+}
+
+// Addr is where it listens, with the real port.
+func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
+
+// URL is what a client dials, with the real port.
+func (l *Listener) URL() string {
+	if l.endpoint.network == "unix" {
+		return "unix://" + l.endpoint.address
+	}
+	return "tcp://" + l.ln.Addr().String()
+}
+
+// Dialect is what it speaks.
+func (l *Listener) Dialect() string { return l.endpoint.dialect }
+
+// Close stops listening, for a Listener whose Serve is never called.
+func (l *Listener) Close() error { return l.ln.Close() }
+
+// Serve accepts until ctx ends and returns when every connection it accepted has
+// ended; its error is nil then. When accepting fails for good, the connections
+// are ended and the error is returned.
+func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
+	ctx, cancel := context.WithCancel(ctx)
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // a pending accept ends at once
+		defer close(closed)
+		if err := l.ln.Close(); err != nil {
+			l.limits.Logger.Debug("close listener", slog.Any(protocol.LogError, err))
+		}
+	})
+	var conns sync.WaitGroup
+	err := l.accept(ctx, func(c net.Conn) {
+		conns.Go(func() { s.Serve(ctx, newPipe(c, l.limits.RequestBytesMax), l.URL()) })
+	})
+	if ctx.Err() != nil {
+		err = nil
+	}
+	cancel()
+	conns.Wait()
+	if !stop() {
+		<-closed
+	}
+	return err
+}
+
+func (l *Listener) accept(ctx context.Context, serve func(net.Conn)) error {
+	wait := acceptRetryMin
+	for {
+		c, err := l.ln.Accept()
+		switch {
+		case err == nil:
+			wait = acceptRetryMin
+			serve(c)
+			continue
+		case errors.Is(err, syscall.ECONNABORTED):
+			continue // the client went while it waited
+		case !exhausted(err):
+			return err
+		}
+		l.limits.Logger.Warn("accept", slog.Any(protocol.LogError, err), slog.Duration("retry", wait))
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+		wait = min(2*wait, acceptRetryMax)
+	}
+}
+
+// exhausted reports that the system has no more of something that others will
+// give back.
+func exhausted(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"rejoin/protocol"
+)
+
+// Config of a Server. It is not changed after New.
+type Config struct {
+	// RequestBytesMax is what the listeners were told, for the message of an
+	// over-long request. Zero means protocol.RequestBytesDefault.
+	RequestBytesMax int
+	// AuthTimeout closes connections that do not authenticate. Zero means
+	// protocol.AuthTimeoutDefault.
+	AuthTimeout time.Duration
+	// WriteTimeout closes connections that take no byte for so long. Zero means
+	// protocol.WriteTimeoutDefault.
+	WriteTimeout time.Duration
+	// ConnectionsMax over all listeners. Zero means protocol.ConnectionsMaxDefault.
+	ConnectionsMax int
+	// ServerID and Version are shown by server_status.
+	ServerID string
+	Version  string
+	// Logger; nil discards.
+	Logger *slog.Logger
+	// Now is the wall clock of what clients are shown; nil means time.Now.
+	Now func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	if c.RequestBytesMax == 0 {
+		c.RequestBytesMax = protocol.RequestBytesDefault
+	}
+	if c.AuthTimeout == 0 {
+		c.AuthTimeout = protocol.AuthTimeoutDefault
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = protocol.WriteTimeoutDefault
+	}
+	if c.ConnectionsMax == 0 {
+		c.ConnectionsMax = protocol.ConnectionsMaxDefault
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Validate names the first field that makes no sense.
+func (c Config) Validate() error {
+	switch {
+	case c.RequestBytesMax < 0:
+		return errors.New("gateway: RequestBytesMax is negative")
+	case c.AuthTimeout < 0:
+		return errors.New("gateway: AuthTimeout is negative")
+	case c.WriteTimeout < 0:
+		return errors.New("gateway: WriteTimeout is negative")
+	case c.ConnectionsMax < 0:
+		return errors.New("gateway: ConnectionsMax is negative")
+	}
+	return nil
+}

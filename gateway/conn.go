@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rejoin/broker"
+	"rejoin/protocol"
+)
+
+// drainTimeout bounds what a connection may still send when its server stops.
+const drainTimeout = time.Second
+
+// conn is one connection. Its reader and its writer meet in the fields under mu.
+type conn struct {
+	srv     *Server
+	pipe    Pipe
+	id      uint64
+	address string // the listener's
+	half    HalfCloser
+
+	cut      atomic.Int64 // unix nanoseconds after which no write may last; zero: none
+	jobs     sync.WaitGroup
+	close    sync.Once
+	code     int // why the pipe was closed; written once, by close
+	reason   string
+	authTime *time.Timer // nil when no authentication is required
+	cutter   *time.Timer // set by drain
+	rejected bool        // the reader's: a wrong token was shown
+
+	mu   sync.Mutex
+	work sync.Cond // the writer waits here
+	room sync.Cond // the reader and heavy jobs wait here
+
+	who    broker.Principal
+	authed bool
+
+	// Of the end. Dead: the pipe is cut, nothing can be sent. Closing: no request
+	// is read and no event pulled, the answers at hand are sent. Draining: the
+	// server stops. Ended: the peer's side is at its end.
+	dead, closing, draining, ended bool
+	closeCode                      int
+	closeReason                    string
+
+	out      []byte // responses not taken by the writer; LF-terminated
+	unsent   int    // bytes of responses that the transport has not taken
+	reserved int    // bytes that heavy jobs in work may answer
+	lanes    lanes
+
+	subs    map[uint64]*subscription // nil until the first
+	retired retired
+	ready   readyList       // subscriptions the writer should look at
+	fetcher *subscription   // whose snapshot is being fetched or waits to be sent
+	waiters []*subscription // for the fetcher's place; at most one entry per subscription
+}
+
+func newConn(s *Server, p Pipe, address string) *conn {
+	c := &conn{srv: s, pipe: p, id: s.nextConn.Add(1), address: address}
+	c.work.L = &c.mu
+	c.room.L = &c.mu
+	c.half, _ = p.(HalfCloser)
+	return c
+}
+
+// scope is the two lives a request may have: what changes something goes on when
+// its client is gone and ends with the server; reading ends with the connection.
+type scope struct {
+	effects, reads context.Context
+}
+
+// run reads until the input ends, writes until nothing is left, and returns when
+// every goroutine of the connection has.
+func (c *conn) run(ctx context.Context) {
+	reads, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sc := scope{effects: ctx, reads: reads}
+	if !c.srv.auth.AuthRequired() {
+		c.who, c.authed = c.srv.auth.Authenticate("")
+	}
+	if !c.authed {
+		c.authTime = time.AfterFunc(c.srv.cfg.AuthTimeout, c.authExpired)
+		defer c.authTime.Stop()
+	}
+	drained := make(chan struct{})
+	keep := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		c.drain()
+	})
+
+	var writer sync.WaitGroup
+	writer.Go(func() { c.write(sc) })
+	c.read(sc)
+	writer.Wait()
+	cancel()
+	c.jobs.Wait()
+	if !keep() {
+		<-drained
+		c.cutter.Stop()
+	}
+	c.releaseAll()
+}
+
+// answer queues a response (nil for a notification) and, in the same critical
+// section, does what must not be seen before it.
+func (c *conn) answer(frame []byte, then []func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(frame) > 0 && !c.dead {
+		c.out = append(append(c.out, frame...), '\n')
+		c.unsent += len(frame) + 1
+		c.work.Signal()
+	}
+	for _, f := range then {
+		f()
+	}
+}
+
+// finish ends the connection once the answers at hand are sent.
+func (c *conn) finish(code int, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finishLocked(code, reason)
+}
+
+func (c *conn) finishLocked(code int, reason string) {
+	if c.closing {
+		return
+	}
+	c.closing, c.closeCode, c.closeReason = true, code, reason
+	c.work.Signal()
+	c.room.Broadcast()
+}
+
+func (c *conn) authExpired() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.authed {
+		c.finishLocked(CloseUnauthorized, "not authenticated in time")
+	}
+}
+
+// drain is called when the server stops: what is at hand may still be sent until
+// the cut, then the pipe is closed under whoever is blocked in it.
+func (c *conn) drain() {
+	end := time.Now().Add(drainTimeout)
+	c.cut.Store(end.UnixNano())
+	c.mu.Lock()
+	c.draining = true
+	c.cutter = time.AfterFunc(drainTimeout, func() { c.kill(CloseDraining, "server stops") })
+	c.work.Signal()
+	c.room.Broadcast()
+	c.mu.Unlock()
+	c.logTransport("set deadline", c.pipe.SetWriteDeadline(end))
+}
+
+// kill cuts the connection now.
+func (c *conn) kill(code int, reason string) {
+	c.mu.Lock()
+	c.dead = true
+	c.work.Signal()
+	c.room.Broadcast()
+	c.mu.Unlock()
+	c.closePipe(code, reason)
+}
+
+func (c *conn) closePipe(code int, reason string) {
+	c.close.Do(func() {
+		c.code, c.reason = code, reason
+		c.logTransport("close", c.pipe.Close(code, reason))
+	})
+}
+
+// logTransport reports what a transport says while it is being ended or set up;
+// the reads and writes that follow fail by themselves.
+func (c *conn) logTransport(what string, err error) {
+	if err != nil {
+		c.srv.log.Debug(what, slog.Uint64(protocol.LogConn, c.id), slog.Any(protocol.LogError, err))
+	}
+}
+
+// stopping reports that no further request is to be read.
+func (c *conn) stopping() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead || c.closing || c.draining
+}
+
+// principal returns who the connection is, and whether it may do anything.
+func (c *conn) principal() (broker.Principal, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.who, c.authed
+}

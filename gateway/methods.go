@@ -1,0 +1,189 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"rejoin/broker"
+	"rejoin/protocol"
+)
+
+// A method is one row of the method table.
+type method struct {
+	name string
+	role broker.Role // the least one that may call it
+	// open: also before authentication.
+	open bool
+	// answered: without an id it makes no sense and is ignored.
+	answered bool
+	// effect: it changes something, and is not cut short when its client goes.
+	effect bool
+	// key names the session it touches in order; nil: it touches none.
+	key func(c *conn, p protocol.Params) string
+	// heavy says how many bytes it may answer; nil: few.
+	heavy func(p protocol.Params) int
+	// Either: inline answers at once, on the reader.
+	inline func(c *conn, p protocol.Params) ([]byte, error)
+	run    func(ctx context.Context, c *conn, r *request) (reply, error)
+}
+
+// methods is the method table; filled once by init, then only read.
+var methods map[string]*method
+
+func init() {
+	rows := []*method{
+		{name: "authenticate", open: true, inline: authenticate},
+		{name: "ping", open: true, inline: ping},
+
+		{name: "server_status", heavy: heavy, run: serverStatus},
+		{name: "list_sessions", heavy: heavy, run: listSessions},
+		{name: "get_session", run: getSession},
+		{name: "get_snapshot", heavy: heavy, run: getSnapshot},
+		{name: "read_events", heavy: readEventsWeight, run: readEvents},
+		{name: "command_status", run: commandStatus},
+		{name: "read_stderr", role: broker.RoleOperator, run: readStderr},
+
+		{name: "subscribe", answered: true, key: sessionKey, run: subscribe},
+		{name: "resync", answered: true, key: subscriptionKey, run: resync},
+		{name: "unsubscribe", key: subscriptionKey, run: unsubscribe},
+
+		{name: "start_session", role: broker.RoleOperator, effect: true, key: sessionKey, run: startSession},
+		{name: "resume_session", role: broker.RoleOperator, effect: true, key: sessionKey, run: resumeSession},
+		{name: "stop_session", role: broker.RoleOperator, effect: true, key: sessionKey, run: stopSession},
+		{name: "delete_session", role: broker.RoleOperator, effect: true, key: sessionKey, run: deleteSession},
+		{name: "set_title", role: broker.RoleOperator, effect: true, key: sessionKey, run: setTitle},
+		{name: "send", role: broker.RoleOperator, effect: true, key: sessionKey, run: send},
+	}
+	for name, v := range verbs {
+		rows = append(rows, &method{name: name, role: broker.RoleOperator, effect: true, key: sessionKey, run: v.run(name)})
+	}
+	methods = make(map[string]*method, len(rows))
+	for _, m := range rows {
+		methods[m.name] = m
+	}
+}
+
+// heavy is the weight of an answer of unknown size.
+func heavy(protocol.Params) int { return 1 << 20 }
+
+// sessionKey is the session named by sessionId. One of the wrong type is none:
+// the handler refuses it.
+func sessionKey(_ *conn, p protocol.Params) string {
+	id, _, err := p.String("sessionId")
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// subscriptionKey is the session of the subscription named by subscriptionId.
+func subscriptionKey(c *conn, p protocol.Params) string {
+	id, _, err := p.Uint("subscriptionId")
+	if err != nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.subs[id]; s != nil {
+		return s.log.Key.Session
+	}
+	return ""
+}
+
+// session returns the required sessionId.
+func session(p protocol.Params) (string, error) {
+	id, _, err := p.String("sessionId")
+	if err == nil && id == "" {
+		err = protocol.Required("sessionId")
+	}
+	return id, err
+}
+
+func authenticate(c *conn, p protocol.Params) ([]byte, error) {
+	token, _, err := p.String("token")
+	if err != nil {
+		return nil, err
+	}
+	who, ok := c.srv.auth.Authenticate(token)
+	if !ok {
+		c.rejected = true
+		return nil, protocol.Errorf(protocol.ReasonAuthFailed, "invalid token")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.who, c.authed = who, true
+	if c.authTime != nil {
+		c.authTime.Stop()
+	}
+	return []byte(`{"authenticated":true}`), nil
+}
+
+// ping answers with the head of each subscription, so that a client may notice
+// a silent gap.
+func ping(c *conn, _ protocol.Params) ([]byte, error) {
+	var few [4]*subscription
+	subs := few[:0]
+	c.mu.Lock()
+	for _, s := range c.subs {
+		if s.active {
+			s.acquire()
+			subs = append(subs, s)
+		}
+	}
+	c.mu.Unlock()
+	dst := append(make([]byte, 0, 64+32*len(subs)), `{"type":"pong","ts":`...)
+	dst = strconv.AppendInt(dst, c.srv.cfg.Now().UnixMilli(), 10)
+	dst = append(dst, `,"heads":{`...)
+	for i, s := range subs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '"')
+		dst = strconv.AppendUint(dst, s.id, 10)
+		dst = append(dst, `":`...)
+		dst = strconv.AppendUint(dst, uint64(s.w.Position().Head), 10)
+		s.release()
+	}
+	return append(dst, "}}"...), nil
+}
+
+func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
+	list, err := c.srv.sessions.List(ctx, r.who, broker.ListParams{})
+	if err != nil {
+		return reply{}, err
+	}
+	return encode(struct {
+		ID            string                 `json:"id"`
+		Address       string                 `json:"address"`
+		State         string                 `json:"state"`
+		Version       string                 `json:"version"`
+		UptimeMs      int64                  `json:"uptimeMs"`
+		Durability    string                 `json:"durability"`
+		Sessions      []protocol.SessionInfo `json:"sessions"`
+		Connections   int                    `json:"connections"`
+		Subscriptions int64                  `json:"subscriptions"`
+	}{
+		c.srv.cfg.ServerID, c.address, "running", c.srv.cfg.Version, c.srv.cfg.Now().Sub(c.srv.started).Milliseconds(), c.srv.durability,
+		orEmpty(list), c.srv.connections(), c.srv.subscriptions.Load(),
+	})
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// encode is for results off the hot paths.
+func encode(v any) (reply, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return reply{}, err
+	}
+	return reply{result: bytes.TrimSuffix(b.Bytes(), []byte{'\n'})}, nil
+}

@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+
+	"rejoin/protocol"
+)
+
+// read is the reader: it takes frames until the input ends or the connection
+// does, answers what can be answered at once and hands the rest to jobs.
+func (c *conn) read(sc scope) {
+	for c.awaitRoom() {
+		frame, err := c.pipe.ReadFrame()
+		switch {
+		case err == nil:
+		case errors.Is(err, protocol.ErrLineTooLong):
+			c.answer(protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "request exceeds size limit")), nil)
+			c.finish(CloseTooBig, "request exceeds size limit")
+			return
+		case errors.Is(err, io.EOF):
+			c.inputEnded()
+			return
+		default:
+			c.logTransport("read", err)
+			c.kill(CloseInternal, "read failed")
+			return
+		}
+		if c.stopping() {
+			return
+		}
+		c.take(sc, frame)
+	}
+}
+
+// awaitRoom blocks while the client does not read its responses; false when no
+// request is to be read any more.
+func (c *conn) awaitRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.unsent >= protocol.ResponseBytesQueued && !c.dead && !c.closing && !c.draining {
+		c.room.Wait()
+	}
+	return !c.dead && !c.closing && !c.draining
+}
+
+// inputEnded: the peer sends no more. It still gets the answers of what it sent,
+// and goes on receiving what it has subscribed to.
+func (c *conn) inputEnded() {
+	c.mu.Lock()
+	c.ended = true
+	c.work.Signal()
+	c.mu.Unlock()
+	if c.half != nil {
+		c.half.AwaitHangup()
+		c.kill(CloseNormal, "peer is gone")
+	}
+}
+
+// take handles one frame.
+func (c *conn) take(sc scope, frame []byte) {
+	m := protocol.ParseMessage(frame)
+	if m.Heartbeat != nil {
+		c.answer(protocol.AppendPong(nil, m.Heartbeat), nil)
+		return
+	}
+	if len(m.Calls) == 0 {
+		return
+	}
+	j := &job{batch: m.Batch}
+	for _, call := range m.Calls {
+		c.prepare(call, j)
+	}
+	if c.rejected {
+		j.refuse(errAuthRequired())
+		c.answer(j.answers(), nil)
+		c.finish(CloseUnauthorized, "invalid token")
+		return
+	}
+	if j.decided() {
+		c.answer(j.answers(), nil)
+		return
+	}
+	for i := range j.tasks {
+		j.tasks[i].own()
+	}
+	if !c.admit(sc, j) {
+		j.refuse(protocol.Errorf(protocol.ReasonOverloaded, "more than %d requests wait on this connection", protocol.RequestsQueuedMax))
+		c.answer(j.answers(), nil)
+	}
+}
+
+// decided reports that nothing of j is left to do.
+func (j *job) decided() bool {
+	for i := range j.tasks {
+		if j.tasks[i].m != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// answers is the response to a decided job; empty when nobody asked for one.
+func (j *job) answers() []byte {
+	var out []byte
+	for i := range j.tasks {
+		out = appendAnswer(out, &j.tasks[i], j.batch)
+	}
+	return closeBatch(out, j.batch)
+}
+
+// refuse answers everything that is left to do with err.
+func (j *job) refuse(err *protocol.Error) {
+	for i := range j.tasks {
+		if t := &j.tasks[i]; t.m != nil {
+			t.m, t.err = nil, err
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rejoin/broker"
+	"rejoin/journal"
+	"rejoin/protocol"
+	"rejoin/snapshot"
+)
+
+// Server is the connection core, shared by every listener. Safe for concurrent
+// use.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	backends
+
+	nextConn         atomic.Uint64
+	nextSubscription atomic.Uint64 // ids are never reused in this process
+	subscriptions    atomic.Int64
+
+	forget   func()         // ends the broker's callback
+	deleting sync.WaitGroup // goroutines of sessionDeleted
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{} // at most cfg.ConnectionsMax; a surplus connection is refused
+	closed bool
+	stop   context.CancelFunc // of ending
+	ending context.Context    // ends with Close; bounds sessionDeleted
+}
+
+// New returns a Server over the given broker, hub, journal and folds. Close it
+// after the last Serve has returned.
+func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, folds *snapshot.Reader) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if b == nil || hub == nil || node == nil || folds == nil {
+		return nil, errors.New("gateway: a backend is missing")
+	}
+	s := newServer(cfg, backends{
+		auth: b, lifecycle: b, commands: b, sessions: b,
+		watches: hubWatches{hub}, history: nodeHistory{node}, folds: folds,
+		durability: node.Durability().String(),
+	})
+	s.forget = b.OnDeleted(s.sessionDeleted)
+	return s, nil
+}
+
+func newServer(cfg Config, b backends) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, forget: func() {}, conns: make(map[*conn]struct{})}
+	s.ending, s.stop = context.WithCancel(context.Background()) //nolint:contextcheck // the server's own life, ended by Close
+	return s
+}
+
+// Close waits for what the server started by itself. Call it when no Serve runs
+// any more.
+func (s *Server) Close() {
+	s.forget()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.deleting.Wait()
+}
+
+// Serve runs one connection until it ends, or ctx does: then what is at hand is
+// sent, for at most a second. It closes the pipe and returns when nothing of the
+// connection runs any more. Address is the listener's, for server_status.
+func (s *Server) Serve(ctx context.Context, p Pipe, address string) {
+	c := newConn(s, p, address)
+	if !s.enter(c) {
+		s.refuse(p)
+		return
+	}
+	defer s.leave(c)
+	s.log.Debug("connection opened", slog.Uint64(protocol.LogConn, c.id), slog.String("peer", p.Name()))
+	c.run(ctx)
+	s.log.Debug("connection closed", slog.Uint64(protocol.LogConn, c.id), slog.Int("code", c.code), slog.String("reason", c.reason))
+}
+
+func (s *Server) enter(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) >= s.cfg.ConnectionsMax {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *Server) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+func (s *Server) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// refuse answers a connection above the limit with one error and closes it.
+func (s *Server) refuse(p Pipe) {
+	line := protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonOverloaded, "more than %d connections", s.cfg.ConnectionsMax))
+	_, err := 0, p.SetWriteDeadline(time.Now().Add(drainTimeout))
+	if err == nil {
+		_, err = p.Write(append(line, '\n'))
+	}
+	s.log.Warn("connection refused", slog.String("peer", p.Name()), slog.Int("connections", s.cfg.ConnectionsMax), slog.Any(protocol.LogError, err))
+	if err := p.Close(CloseOverloaded, "too many connections"); err != nil {
+		s.log.Debug("close", slog.String("peer", p.Name()), slog.Any(protocol.LogError, err))
+	}
+}
+
+// deletedSyncTimeout bounds the wait for the last events of a deleted session.
+const deletedSyncTimeout = 5 * time.Second
+
+// sessionDeleted ends the subscriptions of a session whose deletion is durable.
+// It does not block; a goroutine waits until the hub has the last event.
+func (s *Server) sessionDeleted(k protocol.Key) {
+	subs := s.watchersOf(k)
+	if len(subs) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.deleting.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ending, deletedSyncTimeout)
+		defer cancel()
+		if err := s.syncLog(ctx, subs[0].log); err != nil {
+			s.log.Warn("end of a deleted session may not be shown", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+		}
+		for _, sub := range s.watchersOf(k) {
+			sub.c.end(sub, endDeleted)
+		}
+	})
+}
+
+func (s *Server) syncLog(ctx context.Context, l journal.Log) error {
+	w, err := s.watches.Watch(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer w.Release()
+	_, err = w.Sync(ctx)
+	return err
+}
+
+// watchersOf lists the active subscriptions of a session.
+func (s *Server) watchersOf(k protocol.Key) []*subscription {
+	s.mu.Lock()
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	var subs []*subscription
+	for _, c := range conns {
+		c.mu.Lock()
+		for _, sub := range c.subs {
+			if sub.active && sub.log.Key == k {
+				subs = append(subs, sub)
+			}
+		}
+		c.mu.Unlock()
+	}
+	return subs
+}

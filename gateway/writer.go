@@ -1,0 +1,369 @@
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+const (
+	// bufferBytes is how much a writer gathers for one write; one event may pass it.
+	bufferBytes = 64 << 10
+	// quantum is what a subscription may send in one round.
+	quantum = 64 << 10
+	// bufferKept is the largest buffer that goes back to the pool.
+	bufferKept = 2 * bufferBytes
+	// outKept is the largest response buffer that a connection keeps for the next one.
+	outKept = 512
+)
+
+// buffers are shared by all connections; an idle one holds none.
+var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 0, bufferBytes+4096)} }}
+
+type buffer struct{ b []byte }
+
+// writer is the state of a connection's writing goroutine, and nobody else's.
+type writer struct {
+	c      *conn
+	sc     scope
+	buf    *buffer         // nil while idle
+	large  []byte          // sent as it is after buf: a response or snapshot larger than what buf has room for
+	full   bool            // what is gathered must go before anything else
+	unsent int             // bytes of responses in buf and large
+	over   []*subscription // ended, to be released outside the lock
+}
+
+// write is the writer's goroutine: responses first, then the ready subscriptions
+// by deficit round-robin, many events per write, until nothing is left.
+func (c *conn) write(sc scope) {
+	w := &writer{c: c, sc: sc}
+	for w.await() {
+		w.fill()
+		w.releaseOver()
+		if err := w.flush(); err != nil {
+			c.writeFailed(err)
+			break
+		}
+	}
+	w.dropBuffer()
+	c.mu.Lock()
+	code, reason := c.closeCode, c.closeReason
+	if code == 0 {
+		code, reason = CloseNormal, "end of input"
+		if c.draining {
+			code, reason = CloseDraining, "server stops"
+		}
+	}
+	c.dead = true
+	c.room.Broadcast()
+	c.mu.Unlock()
+	c.closePipe(code, reason)
+}
+
+func (c *conn) writeFailed(err error) {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.cut.Load() == 0 {
+		c.srv.log.Info("connection closed: no byte accepted within the write timeout", slog.Uint64(protocol.LogConn, c.id))
+		c.kill(CloseOverloaded, "no byte accepted within the write timeout")
+		return
+	}
+	c.logTransport("write", err)
+	c.kill(CloseInternal, "write failed")
+}
+
+// await blocks until there is something to send; false when the connection is to
+// be closed.
+func (w *writer) await() bool {
+	c := w.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case c.dead:
+			return false
+		case len(c.out) > 0:
+			return true
+		case c.closing:
+			return false
+		case c.ready.head != nil:
+			return true
+		case c.draining && c.lanes.open == 0:
+			return false
+		case c.ended && c.lanes.open == 0 && (c.half == nil || len(c.subs) == 0):
+			return false
+		}
+		c.out = nil
+		w.dropBuffer()
+		c.work.Wait()
+	}
+}
+
+func (w *writer) dropBuffer() {
+	if w.buf != nil {
+		buffers.Put(w.buf)
+		w.buf = nil
+	}
+}
+
+// fill gathers one write. Each look at the subscriptions takes the responses
+// that were queued by then first, in the same critical section.
+func (w *writer) fill() {
+	if w.buf == nil {
+		w.buf = buffers.Get().(*buffer) //nolint:forcetypeassert // nothing else is put there
+	}
+	c := w.c
+	for w.large == nil && !w.full && len(w.buf.b) < bufferBytes {
+		c.mu.Lock()
+		if !w.takeResponses() {
+			c.mu.Unlock()
+			return
+		}
+		if c.closing || c.dead {
+			c.mu.Unlock()
+			return
+		}
+		s := c.ready.pop()
+		if s == nil {
+			c.mu.Unlock()
+			return
+		}
+		s.queued = false
+		s.woken.Store(false)
+		if w.inDebt(s) || !w.prepare(s) {
+			c.mu.Unlock()
+			continue
+		}
+		w.pull(s) // unlocks
+	}
+}
+
+// takeResponses moves the queued responses into this write; false when they do
+// not fit and what is gathered must go first. Callers hold c.mu.
+func (w *writer) takeResponses() bool {
+	c := w.c
+	n := len(c.out)
+	switch {
+	case n == 0:
+		return true
+	case len(w.buf.b)+n <= bufferBytes:
+		w.buf.b = append(w.buf.b, c.out...)
+		w.unsent += n
+		c.out = c.out[:0]
+		if cap(c.out) > outKept {
+			c.out = nil
+		}
+		return true
+	case len(w.buf.b) > 0:
+		return false
+	}
+	w.large, c.out = c.out, nil
+	w.unsent += n
+	return false
+}
+
+// inDebt gives s its quantum; true when that does not pay for what it has sent
+// already: then it is the others' turn. Callers hold c.mu.
+func (w *writer) inDebt(s *subscription) bool {
+	if s.deficit > 0 {
+		return false
+	}
+	s.deficit += quantum
+	if w.c.ready.head == nil { // alone
+		s.deficit = quantum
+	}
+	if s.deficit > 0 {
+		return false
+	}
+	w.c.enqueue(s)
+	return true
+}
+
+// prepare does what s needs before its next event: its snapshot, or what is due
+// at its cursor. False: there is nothing to pull. Callers hold c.mu.
+func (w *writer) prepare(s *subscription) bool {
+	c := w.c
+	if s.gone {
+		return false
+	}
+	if s.want != "" {
+		if s.note == nil {
+			if s.ending != "" {
+				w.settle(s, true)
+				return false
+			}
+			c.fetchFor(w.sc, s)
+			return false
+		}
+		if !w.takeNote(s) {
+			return false
+		}
+	}
+	return !w.settle(s, false)
+}
+
+// takeNote puts the snapshot of s into this write; false when what is gathered
+// must go first. Callers hold c.mu.
+func (w *writer) takeNote(s *subscription) bool {
+	n := s.note
+	fits := len(w.buf.b)+len(n.bytes) <= bufferBytes
+	if !fits && len(w.buf.b) > 0 {
+		s.queued = true
+		w.c.ready.pushFront(s)
+		w.full = true
+		return false
+	}
+	s.note = nil
+	s.cursor = n.cursor
+	s.announce = s.later
+	s.want, s.later = "", false
+	s.deficit -= len(n.bytes)
+	w.c.freeFetcher(s)
+	if fits {
+		w.buf.b = append(w.buf.b, n.bytes...)
+		return true
+	}
+	w.large = n.bytes
+	w.c.enqueue(s) // its events come after the snapshot, in the next write
+	return false
+}
+
+// settle appends what is due for s; true when it has ended. Callers hold c.mu.
+func (w *writer) settle(s *subscription, idle bool) bool {
+	b, ended := w.c.settle(w.buf.b, s, idle)
+	w.buf.b = b
+	if ended {
+		w.over = append(w.over, s)
+	}
+	return ended
+}
+
+// pull gathers events of s. It is called with c.mu held and releases it: the pull
+// itself runs outside, and counts only if s was not repositioned meanwhile (I-G1).
+func (w *writer) pull(s *subscription) {
+	c := w.c
+	gen, cursor, until := s.gen, s.cursor, protocol.Seq(0)
+	if s.hasUntil {
+		until = s.until
+	}
+	prefix, limit := s.prefix, 0
+	if s.announce {
+		prefix, limit = protocol.AppendEventPrefix(nil, s.id, s.log.Key.Session, cursor.Epoch), 1
+	}
+	s.acquire()
+	c.mu.Unlock()
+
+	mark := len(w.buf.b)
+	room := min(bufferBytes, mark+s.deficit)
+	out, last, status := s.w.Pull(w.buf.b, prefix, cursor, until, room, limit)
+
+	c.mu.Lock()
+	w.buf.b = out
+	if s.gen != gen {
+		w.buf.b = out[:mark]
+	} else {
+		s.deficit -= len(out) - mark
+		s.cursor.Seq = last
+		if len(out) > mark {
+			s.announce = false
+		}
+		w.follow(s, status)
+	}
+	s.refs--
+	over := s.refs == 0
+	c.mu.Unlock()
+	if over {
+		s.free()
+	}
+}
+
+// follow decides what comes after a pull of s. Callers hold c.mu.
+func (w *writer) follow(s *subscription, status journal.PullStatus) {
+	c := w.c
+	if w.settle(s, status == journal.PullIdle || lost(status)) {
+		return
+	}
+	if status == journal.PullMore {
+		if s.deficit > 0 && !s.queued {
+			s.queued = true
+			c.ready.pushFront(s)
+			return
+		}
+		c.enqueue(s)
+		return
+	}
+	s.deficit = min(s.deficit, 0)
+	if lost(status) {
+		s.want, s.later = lostReason(status), true
+		c.enqueue(s)
+	}
+}
+
+// lost reports that the next seq can no longer be read.
+func lost(st journal.PullStatus) bool {
+	return st == journal.PullTrimmed || st == journal.PullEpoch || st == journal.PullDamaged
+}
+
+func lostReason(st journal.PullStatus) string {
+	switch st {
+	case journal.PullEpoch:
+		return reasonEpoch
+	case journal.PullDamaged:
+		return reasonDamaged
+	default:
+		return reasonTrimmed
+	}
+}
+
+func (w *writer) releaseOver() {
+	for i, s := range w.over {
+		s.release()
+		w.over[i] = nil
+	}
+	w.over = w.over[:0]
+}
+
+// flush sends what was gathered.
+func (w *writer) flush() error {
+	err := w.c.send(w.buf.b)
+	if err == nil {
+		err = w.c.send(w.large)
+	}
+	w.large, w.full = nil, false
+	w.buf.b = w.buf.b[:0]
+	if cap(w.buf.b) > bufferKept {
+		w.buf = nil
+	}
+	if w.unsent > 0 {
+		w.c.mu.Lock()
+		w.c.unsent -= w.unsent
+		w.c.room.Broadcast()
+		w.c.mu.Unlock()
+		w.unsent = 0
+	}
+	return err
+}
+
+// send writes p whole. The deadline is for any progress: bytes that were taken
+// renew it.
+func (c *conn) send(p []byte) error {
+	for len(p) > 0 {
+		if err := c.pipe.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)); err != nil {
+			return err
+		}
+		if cut := c.cut.Load(); cut != 0 { // drain stores it before it sets its own deadline
+			if err := c.pipe.SetWriteDeadline(time.Unix(0, cut)); err != nil {
+				return err
+			}
+		}
+		n, err := c.pipe.Write(p)
+		p = p[n:]
+		if err != nil && (n == 0 || c.cut.Load() != 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return err
+		}
+	}
+	return nil
+}
