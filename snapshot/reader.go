@@ -3,7 +3,6 @@ package snapshot
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -59,7 +58,7 @@ func NewReader(n *journal.Node, keep int) *Reader {
 
 // Latest folds a log up to its head as the leader knows it, or further, and
 // never less far than atLeast. A log without a record gives the state before
-// the first event. Errors are those of journal.Node.Tail and Read.
+// the first event. Errors are those of journal.Node.Tail and ReadEpochs.
 func (r *Reader) Latest(ctx context.Context, l journal.Log, atLeast protocol.Seq) (Snapshot, error) {
 	f := r.fold(l)
 	select {
@@ -104,7 +103,7 @@ type History struct {
 
 // Load folds state and ledger of a log up to and including head, or up to the
 // newest record when head is zero. The caller owns the result. Errors are those
-// of journal.Node.Tail and Read.
+// of journal.Node.Tail and ReadEpochs.
 func (r *Reader) Load(ctx context.Context, l journal.Log, head protocol.Seq) (*History, error) {
 	h := &History{State: New(l.Key.Session), Ledger: NewLedger()}
 	until := head
@@ -126,20 +125,9 @@ func (r *Reader) Load(ctx context.Context, l journal.Log, head protocol.Seq) (*H
 func (r *Reader) advance(
 	ctx context.Context, l journal.Log, s *protocol.State, ledger *Ledger, target, until protocol.Seq,
 ) error {
-	after := s.Seq
 	for s.Seq < target {
-		recs, err := r.node.Read(ctx, l, after, chunkBytes)
-		if errors.Is(err, journal.ErrTrimmed) {
-			// What stands below the floor is gone; the fold goes on above it.
-			floor, ferr := r.node.Floor(ctx, l)
-			if ferr != nil {
-				return fmt.Errorf("read the floor of %s: %w", l.Key, ferr)
-			}
-			if floor > after+1 {
-				after = floor - 1
-				continue
-			}
-		}
+		after := s.Seq
+		recs, err := r.node.ReadEpochs(ctx, l, after, chunkBytes)
 		if err != nil {
 			return fmt.Errorf("read %s after %d: %w", l.Key, after, err)
 		}
@@ -151,7 +139,6 @@ func (r *Reader) advance(
 		if s.Seq <= after && s.Seq < target {
 			return fmt.Errorf("read %s after %d: %w", l.Key, after, journal.ErrUnavailable)
 		}
-		after = s.Seq
 	}
 	return nil
 }
