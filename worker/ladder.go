@@ -186,7 +186,11 @@ func (s *session) endDescendants(tree *tree) bool {
 			return false
 		}
 		limit := time.NewTimer(min(sweepEvery, time.Until(until)))
-		<-limit.C
+		select {
+		case <-limit.C:
+		case <-s.stops.wake: // killAt may be nearer now
+		}
+		limit.Stop()
 		if tree.look() == 0 {
 			return true
 		}

@@ -98,6 +98,14 @@ func (t *tree) kill(deadline time.Time) bool {
 			return false
 		}
 		again := time.NewTimer(wait)
-		<-again.C
+		exited := t.leader.exited
+		if t.leader.hasExited() {
+			exited = nil
+		}
+		select {
+		case <-again.C:
+		case <-exited:
+		}
+		again.Stop()
 	}
 }
