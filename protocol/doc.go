@@ -18,5 +18,16 @@
 //   - State: what the events up to a Seq add up to.
 //   - Snapshot: a State with its Seq, Epoch and hash.
 //
+// # Invariants
+//
+//   - I-P1, decode∘encode is identity and a child's bytes are untouched: wire.go
+//     (the stored line is the tail of the notification) and childline.go (what
+//     is no JSON is carried as text or base64, never dropped).
+//   - I-P2, no line over its limit is buffered: LineReader in frame.go, which
+//     answers with ErrLineTooLong; LineTooLong in childline.go is the event.
+//
+// Client input is decoded by ParseMessage and Params, never by encoding/json,
+// which ignores case, takes repeated names and repairs bad UTF-8.
+//
 // Everything here is safe for concurrent use unless a type says otherwise.
 package protocol

@@ -73,7 +73,7 @@ func (l *LineReader) ReadLine() ([]byte, error) {
 }
 
 // Preview returns up to n bytes of the head of the line that ReadLine called too
-// long, valid until SkipLine.
+// long, at most one more than the bound; valid until SkipLine.
 func (l *LineReader) Preview(n int) []byte {
 	return l.buf[l.start : l.start+min(n, l.end-l.start)]
 }

@@ -18,7 +18,7 @@ func lineModel(data []byte, bound int) []string {
 		line, rest, _ := bytes.Cut(data, []byte("\n"))
 		data = rest
 		if len(line) > bound {
-			want = append(want, fmt.Sprintf("too long: %d %q", len(line), line[:min(4, len(line))]))
+			want = append(want, fmt.Sprintf("too long: %d %q", len(line), line[:min(4, bound+1)]))
 			continue
 		}
 		want = append(want, fmt.Sprintf("%q", line))

@@ -1,9 +1,6 @@
 package protocol
 
-import (
-	"bytes"
-	"strconv"
-)
+import "strconv"
 
 // A Call is one member of a Message: a request, a notification, or what is
 // wrong with it. Its bytes alias the line.
@@ -138,66 +135,6 @@ func heartbeat(b []byte, members []member) (RawJSON, bool) {
 		}
 	}
 	return t, ping
-}
-
-// namesListed is up to how many names an object's are compared one by one.
-const namesListed = 16
-
-// repeatedName looks for an object in b, valid JSON nested no deeper than
-// NestingMax, with two members of the same name.
-func repeatedName(b []byte) (name []byte, repeated bool) {
-	type level struct {
-		object bool
-		first  int                 // of its names
-		seen   map[string]struct{} // in place of the list, once there are many
-	}
-	var levelBuf [16]level
-	var nameBuf [32][]byte
-	open, names := levelBuf[:0], nameBuf[:0]
-	expect := false // the next string is a name
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '{', '[':
-			expect = b[i] == '{'
-			open = append(open, level{object: expect, first: len(names)})
-		case '}', ']':
-			expect = false
-			if len(open) > 0 {
-				names = names[:open[len(open)-1].first]
-				open = open[:len(open)-1]
-			}
-		case ',':
-			expect = len(open) > 0 && open[len(open)-1].object
-		case '"':
-			end := stringEnd(b, i)
-			if expect {
-				expect = false
-				l := &open[len(open)-1]
-				name = unescape(b[i+1:max(i+1, end-1)], 0)
-				if l.seen != nil {
-					if _, repeated = l.seen[string(name)]; repeated {
-						return name, true
-					}
-					l.seen[string(name)] = struct{}{}
-				} else {
-					for _, n := range names[l.first:] {
-						if bytes.Equal(n, name) {
-							return name, true
-						}
-					}
-					names = append(names, name)
-					if len(names)-l.first == namesListed {
-						l.seen = make(map[string]struct{}, 4*namesListed)
-						for _, n := range names[l.first:] {
-							l.seen[string(n)] = struct{}{}
-						}
-					}
-				}
-			}
-			i = end - 1
-		}
-	}
-	return nil, false
 }
 
 // AppendResult appends a response without LF. A nil id is null.

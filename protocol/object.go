@@ -50,7 +50,9 @@ func parseMembers(b []byte, members []member) []member {
 		if i >= len(b) {
 			break
 		}
-		end = valueEnd(b, i)
+		if end = valueEnd(b, i); end == i {
+			break
+		}
 		members = append(members, member{name: unescape(name, 0), value: b[i:end:end]})
 		i = skipSpace(b, skipSpace(b, end)+1) // the comma or brace
 	}
@@ -152,9 +154,6 @@ func (p Params) Strings(name string) ([]string, bool, error) {
 		end := stringEnd(v, i)
 		list = append(list, string(unquote(v[i:end])))
 		i = skipSpace(v, skipSpace(v, end)+1)
-		if i >= len(v) || v[end] == ']' {
-			break
-		}
 	}
 	return list, true, nil
 }
