@@ -1,0 +1,230 @@
+package broker
+
+import (
+	"crypto/sha1" //nolint:gosec // RFC 9562 §5.5 names SHA-1 for a version 5 UUID; nothing secret hangs on it
+	"encoding/hex"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"rejoin/protocol"
+)
+
+// TitleBytesMax bounds a session's title; it stands in every SessionInfo.
+const TitleBytesMax = 256
+
+// StartParams of start_session.
+type StartParams struct {
+	Agent, Cwd, Name, Title, Adapter, SessionID, CommandID, Restart string
+	Args, Argv                                                      []string
+	Env                                                             map[string]string
+}
+
+// resolve turns the parameters of start_session into the record of a session
+// that is about to start; id, epoch, shard and owner are not yet in it.
+func (b *Broker) resolve(p Principal, s StartParams) (*protocol.SessionRecord, error) {
+	title := s.Title
+	if title == "" {
+		title = s.Name
+	}
+	if err := checkTitle(title); err != nil {
+		return nil, err
+	}
+	if s.SessionID != "" && !protocol.ValidSessionID(s.SessionID) {
+		return nil, invalid("sessionId must match [A-Za-z0-9_-]{1,64}")
+	}
+	if !validRestart(s.Restart) {
+		return nil, invalid("restart must be never or resume")
+	}
+	name, agent, err := b.agent(p, s)
+	if err != nil {
+		return nil, err
+	}
+	env, err := environment(agent, s)
+	if err != nil {
+		return nil, err
+	}
+	cwd, err := directory(s.Cwd, agent.Cwd)
+	if err != nil {
+		return nil, err
+	}
+	restart := s.Restart
+	if restart == "" {
+		restart = agent.Restart
+	}
+	return &protocol.SessionRecord{
+		Workspace: p.Workspace, Status: protocol.StatusStarting,
+		Agent: name, Adapter: agent.Adapter, Argv: agent.Argv, ResumeArgv: agent.ResumeArgv, Env: env,
+		Cwd: cwd, Title: title, Restart: restart, Stderr: agent.Stderr,
+	}, nil
+}
+
+// agent returns the configuration that s asks for, with s's args in it.
+func (b *Broker) agent(p Principal, s StartParams) (string, AgentConfig, error) {
+	if len(s.Argv) > 0 {
+		return b.program(p, s)
+	}
+	name := s.Agent
+	if name == "" {
+		name = b.cfg.Default
+	}
+	agent, ok := b.cfg.Agents[name]
+	if !ok {
+		known := strings.Join(slices.Sorted(maps.Keys(b.cfg.Agents)), ", ")
+		switch {
+		case known == "":
+			return "", AgentConfig{}, invalid("no agent is configured")
+		case name == "":
+			return "", AgentConfig{}, invalid("no default agent is configured; name one of: %s", known)
+		}
+		return "", AgentConfig{}, invalid("agent %q is not configured; known: %s", name, known)
+	}
+	if s.Adapter != "" && s.Adapter != agent.Adapter {
+		return "", AgentConfig{}, invalid("agent %s speaks %s; an adapter is chosen with argv only", name, agent.Adapter)
+	}
+	if len(s.Args) > 0 && !agent.AllowArgs {
+		return "", AgentConfig{}, invalid("agent %s takes no args", name)
+	}
+	if err := checkArgs("args", s.Args); err != nil {
+		return "", AgentConfig{}, err
+	}
+	return name, agent, nil
+}
+
+// program returns the configuration of a session with an argv of its own.
+func (b *Broker) program(p Principal, s StartParams) (string, AgentConfig, error) {
+	if !b.cfg.AllowArgv {
+		return "", AgentConfig{}, protocol.Errorf(protocol.ReasonForbidden, "this server starts configured agents only (--allow-argv)")
+	}
+	if err := p.need(RoleAdmin); err != nil {
+		return "", AgentConfig{}, err
+	}
+	adapter := s.Adapter
+	if adapter == "" {
+		adapter = DefaultAdapter
+	}
+	if !slices.Contains(b.cfg.Adapters, adapter) {
+		return "", AgentConfig{}, invalid("unknown adapter %q; known: %s", adapter, strings.Join(b.cfg.Adapters, ", "))
+	}
+	if s.Agent != "" {
+		return "", AgentConfig{}, invalid("agent and argv exclude each other")
+	}
+	if s.Argv[0] == "" {
+		return "", AgentConfig{}, invalid("argv names no program")
+	}
+	if err := checkArgs("argv", s.Argv); err != nil {
+		return "", AgentConfig{}, err
+	}
+	if err := checkArgs("args", s.Args); err != nil {
+		return "", AgentConfig{}, err
+	}
+	allow := slices.Collect(maps.Keys(s.Env)) // who may start any program may set any name
+	return filepath.Base(s.Argv[0]), AgentConfig{Adapter: adapter, Argv: s.Argv, EnvAllow: allow}, nil
+}
+
+// environment returns what the child gets on top of the server's own, sorted.
+func environment(agent AgentConfig, s StartParams) ([]string, error) {
+	env := maps.Clone(agent.Env)
+	if env == nil {
+		env = make(map[string]string, len(s.Env))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		if !validEnvName(name) || !slices.Contains(agent.EnvAllow, name) {
+			return nil, invalid("env may not set %q", name)
+		}
+		if strings.ContainsRune(s.Env[name], 0) {
+			return nil, invalid("env %s holds a NUL", name)
+		}
+		env[name] = s.Env[name]
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out, nil
+}
+
+// directory returns the first named one as an absolute path, if it exists.
+func directory(names ...string) (string, error) {
+	name := "."
+	for _, n := range names {
+		if n != "" {
+			name = n
+			break
+		}
+	}
+	if strings.ContainsRune(name, 0) {
+		return "", invalid("cwd holds a NUL")
+	}
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return "", invalid("cwd %s: %v", name, err)
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", invalid("cwd %s does not exist or cannot be read", name)
+	}
+	if !info.IsDir() {
+		return "", invalid("cwd %s is not a directory", name)
+	}
+	return abs, nil
+}
+
+// fill replaces the placeholders of a configured argv and appends args. A
+// resume argv that is not configured is the argv.
+func fill(rec *protocol.SessionRecord, configured bool, args []string) {
+	place := func(argv []string) []string {
+		out := slices.Clone(argv)
+		if configured {
+			r := strings.NewReplacer("{sessionId}", rec.ID, "{agentSessionId}", agentSessionID(rec.Key()), "{cwd}", rec.Cwd)
+			for i := range out {
+				out[i] = r.Replace(out[i])
+			}
+		}
+		return append(out, args...)
+	}
+	resume := rec.ResumeArgv
+	if len(resume) == 0 {
+		resume = rec.Argv
+	}
+	rec.Argv, rec.ResumeArgv = place(rec.Argv), place(resume)
+}
+
+// agentNamespace is the namespace of agent session ids.
+var agentNamespace = [16]byte{0x6b, 0x1c, 0x9a, 0x52, 0x0d, 0x37, 0x4e, 0x0f, 0x9d, 0x5e, 0x21, 0x6a, 0x7f, 0x43, 0xc8, 0x90}
+
+// agentSessionID is the id by which an agent that keeps sessions of its own
+// knows this one: a UUID version 5 (RFC 9562 §5.5) of the key, so that a resume
+// names the same one as the start.
+func agentSessionID(k protocol.Key) string {
+	h := sha1.New() //nolint:gosec // as at the import
+	h.Write(agentNamespace[:])
+	h.Write([]byte(k.String()))
+	u := h.Sum(nil)[:16]
+	u[6], u[8] = u[6]&0x0f|0x50, u[8]&0x3f|0x80
+	x := hex.EncodeToString(u)
+	return x[:8] + "-" + x[8:12] + "-" + x[12:16] + "-" + x[16:20] + "-" + x[20:]
+}
+
+func checkTitle(title string) error {
+	if len(title) > TitleBytesMax || !utf8.ValidString(title) {
+		return invalid("title must be UTF-8 of at most %d bytes", TitleBytesMax)
+	}
+	return nil
+}
+
+func checkArgs(name string, args []string) error {
+	for i, a := range args {
+		if strings.ContainsRune(a, 0) {
+			return invalid("%s[%d] holds a NUL", name, i)
+		}
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) *protocol.Error {
+	return protocol.Errorf(protocol.ReasonInvalidParams, format, args...)
+}

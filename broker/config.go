@@ -1,0 +1,112 @@
+package broker
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"rejoin/protocol"
+)
+
+// AgentConfig is a configured agent.
+type AgentConfig struct {
+	Adapter    string            `yaml:"adapter"`    // required: one of Config.Adapters
+	Argv       []string          `yaml:"argv"`       // required; {sessionId} {agentSessionId} {cwd} are filled in
+	ResumeArgv []string          `yaml:"resumeArgv"` // empty: a later run starts with Argv
+	Env        map[string]string `yaml:"env"`        // on top of the server's own
+	EnvAllow   []string          `yaml:"envAllow"`   // names that start_session's env may set
+	Cwd        string            `yaml:"cwd"`        // where start_session names none; empty: the server's
+	AllowArgs  bool              `yaml:"allowArgs"`  // start_session's args are appended to Argv and ResumeArgv
+	Stderr     string            `yaml:"stderr"`     // drop (also when empty), event
+	Restart    string            `yaml:"restart"`    // never (also when empty), resume
+}
+
+// Config of a Broker. It is not changed after New.
+type Config struct {
+	Agents    map[string]AgentConfig
+	Default   string   // agent of a start_session that names none; empty: the only one
+	Adapters  []string // names the workers know
+	Workers   []string // worker ids, at least one
+	AllowArgv bool     // admins may start any program
+	Token     string   // empty: no authentication
+	DataDir   string   // stderr tails are under DataDir/stderr
+	Version   string   // shown in logs
+	// StderrTail and RemoveStderr are the worker's, which keeps those files.
+	// Without the first read_stderr is unsupported; without the second a delete
+	// leaves them.
+	StderrTail   func(dataDir string, k protocol.Key, run protocol.Run) (string, error)
+	RemoveStderr func(dataDir string, k protocol.Key) error
+	Logger       *slog.Logger     // nil: discard
+	Now          func() time.Time // nil: time.Now
+}
+
+// DefaultAdapter is the adapter of a start_session with an argv of its own.
+const DefaultAdapter = "jsonl"
+
+// withDefaults returns c with zero values replaced.
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Default == "" && len(c.Agents) == 1 {
+		for name := range c.Agents {
+			c.Default = name
+		}
+	}
+	return c
+}
+
+// Validate reports the first thing wrong with c, by name.
+func (c Config) Validate() error {
+	if len(c.Workers) == 0 {
+		return fmt.Errorf("broker: Workers is empty")
+	}
+	if c.DataDir == "" {
+		return fmt.Errorf("broker: DataDir is empty")
+	}
+	if _, ok := c.Agents[c.Default]; c.Default != "" && !ok {
+		return fmt.Errorf("broker: default agent %q is not configured", c.Default)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Agents)) {
+		if err := c.Agents[name].validate(c.Adapters); err != nil {
+			return fmt.Errorf("broker: agent %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (a AgentConfig) validate(adapters []string) error {
+	switch {
+	case !slices.Contains(adapters, a.Adapter):
+		return fmt.Errorf("unknown adapter %q, known: %s", a.Adapter, strings.Join(adapters, ", "))
+	case len(a.Argv) == 0 || a.Argv[0] == "":
+		return fmt.Errorf("argv is empty")
+	case !validRestart(a.Restart):
+		return fmt.Errorf("restart is %q, want never or resume", a.Restart)
+	case a.Stderr != "" && a.Stderr != "drop" && a.Stderr != "event":
+		return fmt.Errorf("stderr is %q, want drop or event", a.Stderr)
+	}
+	for name := range a.Env {
+		if !validEnvName(name) {
+			return fmt.Errorf("env name %q", name)
+		}
+	}
+	return nil
+}
+
+func validRestart(s string) bool {
+	return s == "" || s == protocol.RestartNever || s == protocol.RestartResume
+}
+
+// reservedEnv starts the names by which a worker marks its children.
+const reservedEnv = "REJOIN_"
+
+func validEnvName(s string) bool {
+	return s != "" && !strings.ContainsAny(s, "=\x00") && !strings.HasPrefix(s, reservedEnv)
+}

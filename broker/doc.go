@@ -1,0 +1,33 @@
+// Package broker decides who may own a session.
+//
+// It owns the registry (one SessionRecord per session), the granting of runs,
+// the reservations that make start_session idempotent, recovery after a crash,
+// deletes, the restart policy, tokens and roles, and the way of a command to the
+// owner of its session.
+//
+// Invariants:
+//
+//   - I-J3, I-B2 (registry.go, resume.go, takeover.go): every run is granted by
+//     compare-and-set in the registry, to one worker or, for a record the broker
+//     writes itself, to none; runs only grow.
+//   - I-B1 (start.go, command.go): a command id takes effect at most once. A
+//     start is reserved in the bucket "starts" before anything else; a command
+//     is admitted by the owner alone, and without an owner only recalled from
+//     the log.
+//   - I-B3 (settle.go, recover.go): what a lost owner left open gets its
+//     outcome, then the run its end; only what is missing is written.
+//   - I-W3 (recover.go, its part): a session is called interrupted only after
+//     its children are dead, which the caller of Recover sees to.
+//   - I-A1 (principal.go, broker.go): the token is compared in constant time;
+//     another workspace's session does not exist.
+//
+// A request that changes something goes on when its caller goes away, within its
+// own time limit (Broker.work). The changes of one session's life take turns
+// (locks.go); a stop does not wait for its turn while there is a child to end.
+//
+// It knows no socket and no process. Events never pass through it.
+//
+// Goroutines, all of Run and awaited by it: the registry's watch, one per agenda
+// (restarts, settling, deleting), and at most restartParallel restarts. Recover
+// uses up to recoverParallel while it runs. Requests run in their caller's.
+package broker

@@ -1,0 +1,199 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+const (
+	recoverParallel = 16                     // sessions settled at a time
+	recoverPause    = 250 * time.Millisecond // until a session is tried again while the journal is away
+)
+
+// Recover settles what an earlier process left: unfinished deletes and starts,
+// sessions that were live (session_interrupted, durable), and after an unclean
+// boot the broken continuity of every session that is not Settled. The children
+// of that process must be dead before (I-W3). Requests that touch sessions wait
+// for it. It returns when everything is settled, or with ctx's error; a log that
+// is damaged is reported and stays readable as far as it goes.
+func (b *Broker) Recover(ctx context.Context) error {
+	if err := b.open(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	recs := b.registry.records(b.unsettled)
+	if err := b.each(ctx, recs, b.recoverOne); err != nil {
+		return err
+	}
+	if err := b.freeOrphanStarts(ctx); err != nil {
+		return err
+	}
+	if err := b.node.SettleBoot(); err != nil {
+		return fmt.Errorf("settle boot mark: %w", err)
+	}
+	for _, rec := range b.registry.records(func(r *protocol.SessionRecord) bool {
+		return r.Status == protocol.StatusInterrupted && r.Restart == protocol.RestartResume && !r.Deleting && !r.Deleted
+	}) {
+		b.restarts.plan(rec.Key(), true)
+	}
+	if len(recs) > 0 {
+		b.log.Info("sessions recovered", slog.Int("sessions", len(recs)), slog.Duration("took", time.Since(began)))
+	}
+	b.opened.Do(func() { close(b.ready) })
+	return nil
+}
+
+// unsettled reports whether recovery has to look at a session.
+func (b *Broker) unsettled(r *protocol.SessionRecord) bool {
+	switch {
+	case r.Deleted:
+		return false
+	case r.Deleting, running(r):
+		return true
+	}
+	return !r.Settled
+}
+
+// each settles sessions, several at a time, each as often as the journal is away.
+func (b *Broker) each(
+	ctx context.Context, recs []*protocol.SessionRecord, f func(context.Context, *protocol.SessionRecord) error,
+) error {
+	var wg sync.WaitGroup
+	room := make(chan struct{}, recoverParallel)
+	for _, rec := range recs {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return ctx.Err()
+		}
+		wg.Go(func() {
+			defer func() { <-room }()
+			b.insist(ctx, rec, f)
+		})
+	}
+	wg.Wait()
+	return ctx.Err()
+}
+
+// insist calls f until the journal answers or ctx ends.
+func (b *Broker) insist(ctx context.Context, rec *protocol.SessionRecord, f func(context.Context, *protocol.SessionRecord) error) {
+	for {
+		err := f(ctx, rec)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		log := b.log.With(slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
+		if !errors.Is(err, journal.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			log.Error("session not recovered")
+			b.giveUp(ctx, rec)
+			return
+		}
+		log.Warn("session not recovered yet")
+		pause := time.NewTimer(recoverPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// giveUp notes that nobody owns a session whose log cannot be brought to its end.
+func (b *Broker) giveUp(ctx context.Context, rec *protocol.SessionRecord) {
+	_, err := b.registry.change(ctx, rec.Key(), func(r *protocol.SessionRecord) error {
+		if r.Owner = ""; running(r) {
+			r.Status, r.PID, r.PIDStart, r.BootID = protocol.StatusInterrupted, 0, 0, ""
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errNoRecord) {
+		b.log.Error("session without owner not noted", slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
+	}
+}
+
+// recoverOne settles one session of an earlier process.
+func (b *Broker) recoverOne(ctx context.Context, rec *protocol.SessionRecord) error { // I-B3
+	k := rec.Key()
+	unlock, err := b.locks.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if rec = b.registry.record(k); rec == nil {
+		return nil
+	}
+	if rec.Deleting {
+		return b.finishDelete(ctx, k)
+	}
+	tail, err := b.node.Tail(ctx, logOf(rec))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the head of %s: %w", k, err)
+	case tail.Empty && running(rec) && rec.Run == 1 && rec.Head == 0:
+		return b.discard(ctx, rec)
+	case terminal(rec.Status) && tail.Head == rec.Head && !b.node.UncleanBoot():
+		return nil // the registry heard of the last record
+	}
+	return b.settle(ctx, k, interruptUnlessTerminal)
+}
+
+// freeOrphanStarts removes the reservations of starts that never came to a
+// registry entry.
+func (b *Broker) freeOrphanStarts(ctx context.Context) error {
+	all, err := b.starts.all(ctx)
+	if err != nil {
+		return fmt.Errorf("read start reservations: %w", err)
+	}
+	for key, r := range all {
+		ws, ok := workspaceOf(key)
+		if !ok {
+			continue
+		}
+		rec := b.registry.record(protocol.Key{Workspace: ws, Session: r.SessionID})
+		if rec != nil && rec.StartKey == key {
+			continue
+		}
+		if err := b.starts.remove(ctx, key); err != nil {
+			return fmt.Errorf("remove start reservation: %w", err)
+		}
+	}
+	return nil
+}
+
+// open opens the buckets and loads the registry into memory, once.
+func (b *Broker) open(ctx context.Context) error {
+	if _, err := b.registry.open(); err == nil {
+		return nil
+	}
+	sessions, err := b.node.Bucket(ctx, "sessions")
+	if err != nil {
+		return err
+	}
+	startsBucket, err := b.node.Bucket(ctx, "starts")
+	if err != nil {
+		return err
+	}
+	b.starts.setBucket(startsBucket)
+	b.registry.setBucket(sessions)
+	load, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err = b.registry.watch(load, func() { cancel(errLoaded) }, b.unreadable)
+	if !errors.Is(context.Cause(load), errLoaded) {
+		return fmt.Errorf("load the registry: %w", err)
+	}
+	return nil
+}
+
+// unreadable reports an entry of the registry that is not a session record.
+func (b *Broker) unreadable(key string, err error) {
+	b.log.Error("registry entry not readable", slog.String("key", key), slog.Any(protocol.LogError, err))
+}

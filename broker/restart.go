@@ -1,0 +1,90 @@
+package broker
+
+import (
+	"sync"
+	"time"
+
+	"rejoin/protocol"
+)
+
+// restartDelays are the pauses before the restarts inside one window.
+var restartDelays = [protocol.RestartsPerWindowMax]time.Duration{time.Second, 5 * time.Second, 30 * time.Second}
+
+// restarts decides whether and when the policy starts a session again: at most
+// RestartsPerWindowMax times in RestartWindow. A session it has planned is
+// wanted until it runs, or until somebody stops or deletes it.
+type restarts struct {
+	agenda *agenda
+
+	mu     sync.Mutex
+	tries  map[protocol.Key][]time.Time // planned restarts inside the window, oldest first
+	wanted map[protocol.Key]bool        // planned, and neither carried out nor called off
+}
+
+func newRestarts(now func() time.Time) *restarts {
+	return &restarts{
+		agenda: newAgenda(now), tries: make(map[protocol.Key][]time.Time), wanted: make(map[protocol.Key]bool),
+	}
+}
+
+// plan makes the next restart of k, after the pause that is due to it, or at
+// once; false when the window has had its share.
+func (r *restarts) plan(k protocol.Key, atOnce bool) bool {
+	now := r.agenda.now()
+	r.mu.Lock()
+	if r.wanted[k] {
+		r.mu.Unlock()
+		return true
+	}
+	r.forget(now)
+	n := len(r.tries[k])
+	if n >= len(restartDelays) {
+		r.mu.Unlock()
+		return false
+	}
+	at := now
+	if !atOnce {
+		at = now.Add(restartDelays[n])
+	}
+	r.tries[k] = append(r.tries[k], at)
+	r.wanted[k] = true
+	r.mu.Unlock()
+	r.agenda.set(k, at)
+	return true
+}
+
+// again moves a planned restart that could not even be tried.
+func (r *restarts) again(k protocol.Key, after time.Duration) {
+	if r.scheduled(k) {
+		r.agenda.set(k, r.agenda.now().Add(after))
+	}
+}
+
+// done ends the plan for k: it was carried out, or called off.
+func (r *restarts) done(k protocol.Key) {
+	r.mu.Lock()
+	delete(r.wanted, k)
+	r.mu.Unlock()
+	r.agenda.cancel(k)
+}
+
+// scheduled reports whether k is going to be started again.
+func (r *restarts) scheduled(k protocol.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wanted[k]
+}
+
+// forget drops what is older than the window.
+func (r *restarts) forget(now time.Time) {
+	for k, times := range r.tries {
+		for len(times) > 0 && now.Sub(times[0]) >= protocol.RestartWindow {
+			times = times[1:]
+		}
+		if len(times) == 0 {
+			delete(r.tries, k)
+			continue
+		}
+		r.tries[k] = times
+	}
+}

@@ -1,0 +1,179 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+const (
+	watchPause      = time.Second            // until a broken watch is begun again
+	settleRetry     = 5 * time.Second        // until Settled is tried again while the journal is away
+	restartWait     = 250 * time.Millisecond // until a restart is tried again while no worker serves
+	restartParallel = 16                     // restarts at a time; the next ones wait
+	settleIntervals = 3                      // fsync intervals after a session's end until it counts as on disk
+)
+
+// Run keeps the registry's copy in memory, starts sessions again by policy,
+// finishes deletes and marks what is on disk as settled, until ctx ends. It
+// waits for everything it began, and ends what requests have in work.
+func (b *Broker) Run(ctx context.Context) error {
+	if err := b.open(ctx); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { b.follow(ctx) })
+	wg.Go(func() { b.settling.run(ctx, func(k protocol.Key) { b.markSettled(ctx, k) }) })
+	wg.Go(func() { b.deleting.run(ctx, func(k protocol.Key) { b.carryOnDelete(ctx, k) }) })
+	wg.Go(func() {
+		var tries sync.WaitGroup
+		defer tries.Wait()
+		room := make(chan struct{}, restartParallel)
+		b.restarts.agenda.run(ctx, func(k protocol.Key) {
+			select {
+			case room <- struct{}{}:
+				tries.Go(func() {
+					defer func() { <-room }()
+					b.restart(ctx, k)
+				})
+			case <-ctx.Done():
+			}
+		})
+	})
+	<-ctx.Done()
+	b.end()
+	wg.Wait()
+	return nil
+}
+
+// follow keeps the watch of the registry.
+func (b *Broker) follow(ctx context.Context) {
+	for {
+		err := b.registry.watch(ctx, func() {}, b.unreadable)
+		if ctx.Err() != nil {
+			return
+		}
+		b.log.Warn("watch of the registry broke", slog.Any(protocol.LogError, err))
+		pause := time.NewTimer(watchPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// changed is told of every change of the registry and makes appointments; it
+// does not block.
+func (b *Broker) changed(old, cur *protocol.SessionRecord) {
+	k := cur.Key()
+	switch {
+	case cur.Deleted:
+		b.deleting.cancel(k)
+		b.settling.cancel(k)
+		b.restarts.done(k)
+		return
+	case cur.Deleting:
+		b.deleting.set(k, b.cfg.Now().Add(deleteRetry))
+		b.restarts.done(k)
+		return
+	}
+	if terminal(cur.Status) && !cur.Settled {
+		b.settling.set(k, b.cfg.Now().Add(settleIntervals*b.node.Durability().Interval))
+	} else {
+		b.settling.cancel(k)
+	}
+	if old != nil && failed(cur) && !terminal(old.Status) && !b.restarts.plan(k, false) {
+		b.log.Warn("session fails too often to be started again", slog.String(protocol.LogSession, k.String()))
+	}
+}
+
+// failed reports whether the policy wants a session again: it exited by itself,
+// and not well.
+func failed(r *protocol.SessionRecord) bool {
+	if r.Restart != protocol.RestartResume || r.Status != protocol.StatusEnded || r.Exit == nil || r.Exit.Reason != protocol.EndExited {
+		return false
+	}
+	return r.Exit.Signal != nil || r.Exit.Code != nil && *r.Exit.Code != 0
+}
+
+// restart carries out a restart that the policy planned, unless somebody called
+// it off. A restart that fails is planned again, as long as the window allows.
+func (b *Broker) restart(ctx context.Context, k protocol.Key) {
+	unlock, err := b.locks.lock(ctx, k)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	rec := b.registry.record(k)
+	if !b.restarts.scheduled(k) {
+		return
+	}
+	if rec == nil || rec.Deleting || rec.Deleted || running(rec) {
+		b.restarts.done(k)
+		return
+	}
+	if _, err := b.ask(ctx, b.worker(), infoTimeout, protocol.WorkerRequest{Op: protocol.OpInfo}); errors.Is(err, journal.ErrNoOwner) {
+		b.restarts.again(k, restartWait) // no worker serves yet
+		return
+	}
+	work, done := b.work(ctx, 2*startTimeout)
+	defer done()
+	b.restarts.done(k) // before: the new child may fail, and be planned for, while we are here
+	_, err = b.resume(work, rec)
+	if err == nil {
+		return
+	}
+	log := b.log.With(slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+	if ctx.Err() != nil {
+		log.Warn("restart cut short by the server's stop")
+		return
+	}
+	if !b.restarts.plan(k, false) {
+		log.Warn("restart failed; the session is left as it is")
+		return
+	}
+	log.Warn("restart failed; it is tried again")
+}
+
+// markSettled notes that the end of a session has reached the disk.
+func (b *Broker) markSettled(ctx context.Context, k protocol.Key) {
+	rec := b.registry.record(k)
+	if rec == nil {
+		return
+	}
+	try, cancel := context.WithTimeout(ctx, settleRetry)
+	defer cancel()
+	_, err := b.registry.change(try, k, func(r *protocol.SessionRecord) error {
+		if r.Run == rec.Run && terminal(r.Status) && !r.Deleting && !r.Deleted {
+			r.Settled = true
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errNoRecord) && ctx.Err() == nil {
+		b.log.Warn("end of a session not marked as settled", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+		b.settling.set(k, b.cfg.Now().Add(settleRetry))
+	}
+}
+
+// carryOnDelete finishes a delete whose request gave up.
+func (b *Broker) carryOnDelete(ctx context.Context, k protocol.Key) {
+	work, done := b.work(ctx, protocol.GraceDefault+stopMargin+startTimeout)
+	defer done()
+	err := b.resumeDelete(work, k)
+	if rec := b.registry.record(k); rec == nil || rec.Deleted {
+		b.deleting.cancel(k)
+		return
+	}
+	if ctx.Err() == nil {
+		b.log.Warn("delete not finished", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, fmt.Errorf("delete: %w", err)))
+		b.deleting.set(k, b.cfg.Now().Add(deleteRetry))
+	}
+}

@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+	"rejoin/snapshot"
+)
+
+// reasonUncleanBoot is why an epoch begins: the machine stopped with events
+// acknowledged that may not have reached the disk.
+const reasonUncleanBoot = "unclean_boot"
+
+// finale finds out what the log of a session without an owner still lacks.
+type finale struct {
+	folds  *snapshot.Reader
+	log    journal.Log
+	last   closing
+	cut    bool           // continuity is broken: a new epoch comes first
+	before protocol.Epoch // the epoch that ends then
+
+	history *snapshot.History // of the log up to at
+	at      protocol.Seq
+}
+
+// read folds the log up to tail, unless that is done.
+func (f *finale) read(ctx context.Context, tail journal.Tail) error {
+	if f.history != nil && f.at == tail.Head {
+		return nil
+	}
+	if tail.Empty {
+		f.history = &snapshot.History{State: snapshot.New(f.log.Key.Session), Ledger: snapshot.NewLedger()}
+		f.at = 0
+		return nil
+	}
+	h, err := f.folds.Load(ctx, f.log, tail.Head)
+	if err != nil {
+		return err
+	}
+	f.history, f.at = h, tail.Head
+	return nil
+}
+
+// missing returns the bodies that bring the log to its end, the first of which
+// gets the seq base.
+func (f *finale) missing(base protocol.Seq) []any {
+	var out []any
+	if f.cut {
+		out = append(out, protocol.EpochStart{
+			Type: protocol.TypeEpochStart, PreviousEpoch: f.before, PreviousHead: base - 1, Reason: reasonUncleanBoot,
+		})
+	}
+	for _, id := range f.history.Ledger.Open() {
+		out = append(out, protocol.CommandOutcome{
+			Type: protocol.TypeCommandOutcome, CommandID: id, Outcome: protocol.OutcomeInterrupted,
+		})
+	}
+	if end := f.last(f.history.State.Status); end != nil {
+		out = append(out, end)
+	}
+	return out
+}
+
+// settle brings the log of a session without an owner to its end: a new epoch
+// first when continuity is broken, then an outcome for each command that has
+// none, then what last says. It writes only what is missing, and corrects the
+// registry from what the log adds up to. The caller holds the session's lock.
+func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error { // I-B3
+	seen := b.registry.record(k)
+	if seen == nil {
+		return protocol.ErrSessionNotFound(k.Session)
+	}
+	tail, err := b.node.Tail(ctx, logOf(seen))
+	if err != nil {
+		return fmt.Errorf("read the head of %s: %w", k, err)
+	}
+	f := &finale{folds: b.folds, log: logOf(seen), last: last, before: seen.Epoch}
+	f.cut = tail.Empty || tail.Head < seen.Head || b.node.UncleanBoot() && !seen.Settled
+	if err := f.read(ctx, tail); err != nil {
+		return err
+	}
+	if len(f.missing(0)) == 0 {
+		return b.correct(ctx, seen, f.history.State)
+	}
+	w, err := b.write(ctx, f.takeover(b.cfg.Now(), seen, tail))
+	if err != nil {
+		return err
+	}
+	for _, e := range w.events {
+		snapshot.Apply(f.history.State, w.epoch, e)
+	}
+	return b.correct(ctx, w.rec, f.history.State)
+}
+
+// takeover returns the write of what is missing, allowed as long as nobody took
+// another run since seen.
+func (f *finale) takeover(now time.Time, seen *protocol.SessionRecord, tail journal.Tail) takeover {
+	t := takeover{
+		key: seen.Key(), after: tail.Run,
+		allow: func(r *protocol.SessionRecord) error {
+			if r.Run != seen.Run || r.Deleted {
+				return ErrNotOwner
+			}
+			return nil
+		},
+		bodies: func(ctx context.Context, t journal.Tail, base protocol.Seq) ([]any, error) {
+			if err := f.read(ctx, t); err != nil {
+				return nil, err
+			}
+			return f.missing(base), nil
+		},
+	}
+	t.minHead = seen.Head
+	if f.cut {
+		t.epoch = protocol.NewEpoch(now)
+	}
+	return t
+}
+
+// correct makes the registry say what the log of a session without an owner
+// adds up to, while its newest run is run.
+func (b *Broker) correct(ctx context.Context, rec *protocol.SessionRecord, s *protocol.State) error {
+	floor := rec.Floor
+	if s.Epoch != "" && s.Epoch != rec.Epoch {
+		var err error
+		if floor, err = b.node.Floor(ctx, logOf(rec)); err != nil {
+			return fmt.Errorf("read the floor of %s: %w", rec.Key(), err)
+		}
+	}
+	now := b.nowMs()
+	return b.registry.Update(ctx, rec.Key(), rec.Run, func(r *protocol.SessionRecord) {
+		if r.Status != s.Status || r.Head != s.Seq {
+			r.UpdatedAt = now
+		}
+		r.Status, r.Head, r.Floor = s.Status, s.Seq, floor
+		if s.Epoch != "" {
+			r.Epoch = s.Epoch
+		}
+		if s.Agent.Name != "" { // else the log does not hold its session_start any more
+			r.Title = s.Title
+		}
+		r.Exit = exitOf(s, r.Exit)
+		r.Owner, r.PID, r.PIDStart, r.BootID = "", 0, 0, ""
+	})
+}
+
+// exitOf keeps the stderr tail that the owner noted where it is about this end.
+func exitOf(s *protocol.State, noted *protocol.Exit) *protocol.Exit {
+	if s.Exit == nil || s.Status != protocol.StatusEnded {
+		return nil
+	}
+	e := &protocol.Exit{Code: s.Exit.Code, Signal: s.Exit.Signal, Reason: s.Exit.Reason}
+	if noted != nil && noted.Reason == e.Reason {
+		e.StderrTail = noted.StderrTail
+	}
+	return e
+}
+
+// discard forgets a session of whose start nothing became durable.
+func (b *Broker) discard(ctx context.Context, rec *protocol.SessionRecord) error {
+	if err := b.registry.remove(ctx, rec.Key()); err != nil {
+		return err
+	}
+	b.log.Info("unfinished start removed", slog.String(protocol.LogSession, rec.Key().String()))
+	return b.starts.remove(ctx, rec.StartKey)
+}

@@ -1,0 +1,183 @@
+package broker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+// starts keeps, in the bucket of that name, which start_session command made
+// which session, so that its repetition finds it instead of making another.
+type starts struct {
+	mu     sync.Mutex
+	bucket *journal.Bucket       // nil until open
+	work   map[string]*startCall // by key: starts of this broker in work
+}
+
+// startCall is one start in work; info and err are set before done closes.
+type startCall struct {
+	params string
+	done   chan struct{}
+	info   protocol.SessionInfo
+	err    error
+}
+
+// reservation is what the bucket holds per start.
+type reservation struct {
+	SessionID  string `json:"sessionId"`
+	ParamsHash string `json:"paramsHash"`
+	At         int64  `json:"at"` // ms since 1970
+	revision   uint64
+}
+
+func newStarts() *starts { return &starts{work: make(map[string]*startCall)} }
+
+func (s *starts) setBucket(b *journal.Bucket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bucket = b
+}
+
+func (s *starts) open() (*journal.Bucket, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bucket == nil {
+		return nil, errNotOpen
+	}
+	return s.bucket, nil
+}
+
+// enter joins the start in work under key, or begins one; leader says which.
+// The leader must call leave.
+func (s *starts) enter(key, params string) (call *startCall, leader bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if call := s.work[key]; call != nil {
+		return call, false
+	}
+	call = &startCall{params: params, done: make(chan struct{})}
+	s.work[key] = call
+	return call, true
+}
+
+func (s *starts) leave(key string, call *startCall) {
+	s.mu.Lock()
+	delete(s.work, key)
+	s.mu.Unlock()
+	close(call.done)
+}
+
+// find returns the reservation under key; nil when there is none.
+func (s *starts) find(ctx context.Context, key string) (*reservation, error) {
+	bucket, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	e, err := bucket.Get(ctx, key)
+	if errors.Is(err, journal.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	there := &reservation{revision: e.Revision}
+	if err := json.Unmarshal(e.Value, there); err != nil {
+		return nil, fmt.Errorf("decode start reservation: %w", err)
+	}
+	return there, nil
+}
+
+// reserve stores r under key, in the place of old if there was one.
+func (s *starts) reserve(ctx context.Context, key string, old *reservation, r reservation) error {
+	bucket, err := s.open()
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode start reservation: %w", err)
+	}
+	if old == nil {
+		_, err = bucket.Create(ctx, key, value)
+	} else {
+		_, err = bucket.Update(ctx, key, value, old.revision)
+	}
+	return err
+}
+
+// remove makes the command id of a failed start free again; an empty key names
+// none.
+func (s *starts) remove(ctx context.Context, key string) error {
+	if key == "" {
+		return nil
+	}
+	bucket, err := s.open()
+	if err != nil {
+		return err
+	}
+	return bucket.Delete(ctx, key)
+}
+
+// all returns every reservation by key.
+func (s *starts) all(ctx context.Context) (map[string]reservation, error) {
+	bucket, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]reservation)
+	var bad error
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err = bucket.Watch(ctx, func(e journal.Entry) {
+		if e.Key == "" {
+			cancel(errLoaded)
+			return
+		}
+		var r reservation
+		if err := json.Unmarshal(e.Value, &r); err != nil {
+			bad = errors.Join(bad, fmt.Errorf("start reservation %s: %w", e.Key, err))
+			return
+		}
+		out[e.Key] = r
+	})
+	if !errors.Is(context.Cause(ctx), errLoaded) {
+		return nil, err
+	}
+	return out, bad
+}
+
+// errLoaded ends a watch that was made to read what is there.
+var errLoaded = errors.New("broker: everything is loaded")
+
+// startKey is the bucket's key of a start_session command; empty for none.
+func startKey(workspace, commandID string) string {
+	if commandID == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(commandID))
+	return workspace + "." + hex.EncodeToString(sum[:])
+}
+
+// paramsHash names what a start_session asked for, but its command id.
+func paramsHash(s StartParams) (string, error) {
+	s.CommandID = ""
+	b, err := json.Marshal(s) // struct order; maps by sorted key
+	if err != nil {
+		return "", fmt.Errorf("hash start parameters: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+func workspaceOf(key string) (string, bool) {
+	ws, _, ok := strings.Cut(key, ".")
+	return ws, ok
+}
