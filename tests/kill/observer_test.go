@@ -25,9 +25,9 @@ type observer struct {
 	epoch string        // of the cursor; the run goroutine's
 	seq   atomic.Uint64 // of the cursor: the last event in the notebook
 
-	mu       sync.Mutex
-	sent     []*sent // every order, in order
-	settled  int     // of sent: the first so many have their answer
+	mu      sync.Mutex
+	sent    []*sent // every order, in order
+	settled int     // of sent: the first so many have their answer
 }
 
 // sent is one order under its command id.

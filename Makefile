@@ -1,0 +1,65 @@
+# Tools are pinned here and run by version, so that go.mod stays the product's.
+GO        ?= go
+GOFUMPT   := mvdan.cc/gofumpt@v0.12.0
+GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOIMPORTS := golang.org/x/tools/cmd/goimports@v0.52.0
+FUZZTIME  ?= 10s
+ROUNDS    ?= 30
+
+.PHONY: all fmt lint vet test test-race test-integration test-fault test-readme fuzz-short fuzz-long bench cover build image tidy-check mutants clean
+
+all: fmt lint test build
+
+fmt:
+	$(GO) run $(GOFUMPT) -l -w .
+	$(GO) run $(GOIMPORTS) -local rejoin -l -w .
+
+vet:
+	$(GO) vet ./...
+
+lint: vet
+	$(GO) run $(GOLANGCI) run ./...
+
+test:
+	$(GO) test ./...
+
+test-race:
+	$(GO) test -race -short ./...
+
+# Everything that starts a server, a child or a socket.
+test-integration:
+	$(GO) test ./tests/...
+
+# The server is killed ROUNDS times in the middle of everything.
+test-fault:
+	KILL_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 30m -run TestKill ./tests/kill
+
+# The commands of README.md, as they stand there.
+test-readme:
+	README=1 $(GO) test -count=1 -run TestReadme ./tests/readme
+
+fuzz-short fuzz-long:
+	FUZZTIME=$(if $(filter fuzz-long,$@),10m,$(FUZZTIME)) ./.ci/fuzz
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+cover:
+	$(GO) test -short -coverpkg=./... -coverprofile=cover.out ./...
+	$(GO) tool cover -func=cover.out | tail -n 1
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o rejoin ./cmd/rejoin
+
+image:
+	docker build -f deploy/Dockerfile -t rejoin .
+
+tidy-check:
+	$(GO) mod tidy -diff
+
+# Each known mistake, put into a copy of the tree, must be found.
+mutants:
+	./tests/mutants/run.sh
+
+clean:
+	rm -rf rejoin dist cover.out
