@@ -411,7 +411,7 @@ func TestStalledClientIsClosedAndProgressRenews(t *testing.T) {
 		buf := make([]byte, 1000)
 		for range 20 { // a trickle
 			wait(t, 9*time.Second)
-			if _, err := l.lines.Read(buf); err != nil {
+			if _, err := l.out.Read(buf); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -270,6 +270,9 @@ func TestManySnapshots(t *testing.T) {
 				seen[m.Params.SubscriptionID]++
 			}
 		}
+		if m := l.next(); m.Method != "synced" {
+			t.Errorf("got %+v", m)
+		}
 		if most != 1 {
 			t.Errorf("%d folds at a time", most)
 		}
