@@ -1,0 +1,263 @@
+package broker_test
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rejoin/broker"
+	"rejoin/protocol"
+	"rejoin/tests/harness"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestStopAndResume(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	for range 2 {
+		if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+			t.Fatalf("stop: %v", err)
+		}
+	}
+	if info := w.info(id); info.State != "exited" || info.Exit == nil || info.Exit.Reason != protocol.EndStopped || info.Head != 2 {
+		t.Errorf("stopped: %+v", info)
+	}
+	_, err := w.broker.Resume(w.ctx, admin, id, "", &protocol.Expect{Head: ptr(protocol.Seq(7))})
+	wantReason(t, err, protocol.ReasonConflict)
+	_, err = w.broker.Resume(w.ctx, admin, id, "", &protocol.Expect{Turn: ptr("t")})
+	wantReason(t, err, protocol.ReasonUnsupported)
+	info, err := w.broker.Resume(w.ctx, admin, id, "", &protocol.Expect{Head: ptr(protocol.Seq(2)), Status: ptr(protocol.StatusEnded), Run: ptr(protocol.Run(1))})
+	if err != nil || info.Run != 2 || info.Status != protocol.StatusIdle {
+		t.Fatalf("resume: %+v, %v", info, err)
+	}
+	again, err := w.broker.Resume(w.ctx, admin, id, "c", &protocol.Expect{Run: ptr(protocol.Run(1))})
+	if err != nil || again.Run != 2 {
+		t.Errorf("resume again: %+v, %v", again, err)
+	}
+	wantHistory(t, w.history(id), "1 1 session_start", "2 1 session_end stopped", "3 2 session_resumed")
+}
+
+// TestResumeRace: concurrent resumes make one run.
+// Proves I-B2.
+func TestResumeRace(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	if err := w.broker.Stop(w.ctx, admin, id, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			info, err := w.broker.Resume(w.ctx, admin, id, "", nil)
+			if err != nil || info.Run != 2 {
+				t.Errorf("resume: %+v, %v", info, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.worker.count(protocol.OpResume); n != 1 {
+		t.Errorf("%d resumes", n)
+	}
+}
+
+func TestResumeFails(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	w.worker.exit(w.ctx, key(id), protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndExited, ExitCode: ptr(0)})
+	w.worker.setRefuse(func(r protocol.WorkerRequest) *protocol.WorkerReply {
+		if r.Op == protocol.OpResume {
+			return &protocol.WorkerReply{Error: protocol.Errorf(protocol.ReasonInvalidParams, "failed to start prog: gone")}
+		}
+		return nil
+	})
+	_, err := w.broker.Resume(w.ctx, admin, id, "", nil)
+	wantReason(t, err, protocol.ReasonInvalidParams)
+	if info := w.info(id); info.State != "exited" || info.Exit == nil || info.Exit.Reason != protocol.EndExited {
+		t.Errorf("after a failed resume: %+v", info)
+	}
+	w.worker.setRefuse(nil)
+	if info, err := w.broker.Resume(w.ctx, admin, id, "", nil); err != nil || info.Status != protocol.StatusIdle {
+		t.Errorf("resume: %+v, %v", info, err)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	var told atomic.Int32
+	defer w.broker.OnDeleted(func(k protocol.Key) { told.Add(1) })()
+	id := w.startSession(broker.StartParams{}).ID
+	tail := filepath.Join(w.dir, "stderr", "default", id)
+	if err := os.MkdirAll(tail, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, w.broker.Delete(w.ctx, stranger, id), protocol.ReasonSessionNotFound)
+	wantReason(t, w.broker.Delete(w.ctx, observer, id), protocol.ReasonForbidden)
+	for range 2 {
+		if err := w.broker.Delete(w.ctx, admin, id); err != nil {
+			t.Fatalf("delete: %v", err)
+		}
+	}
+	if told.Load() != 1 {
+		t.Errorf("told %d times", told.Load())
+	}
+	wantHistory(t, w.history(id), "3 2 session_deleted")
+	if w.worker.session(key(id)) != nil {
+		t.Error("the child lives")
+	}
+	if _, err := os.Stat(tail); !os.IsNotExist(err) {
+		t.Errorf("stderr is left: %v", err)
+	}
+	_, err := w.broker.Info(w.ctx, admin, id)
+	wantReason(t, err, protocol.ReasonSessionNotFound)
+	_, err = w.broker.Log(w.ctx, admin, id)
+	wantReason(t, err, protocol.ReasonSessionNotFound)
+	wantReason(t, w.broker.Stop(w.ctx, admin, id, 0), protocol.ReasonSessionNotFound)
+	w.kill()
+	w.start(false)
+	wantHistory(t, w.history(id), "3 2 session_deleted")
+}
+
+// TestDeleteFinishes: a delete that a crash cut off is finished by recovery.
+func TestDeleteFinishes(t *testing.T) {
+	w := newWorld(t)
+	w.start(false)
+	id := w.startSession(broker.StartParams{}).ID
+	if err := w.broker.Registry().Update(w.ctx, key(id), 1, func(r *protocol.SessionRecord) { r.Deleting = true }); err != nil {
+		t.Fatal(err)
+	}
+	w.kill()
+	w.start(false)
+	wantHistory(t, w.history(id), "2 2 session_deleted")
+	if err := w.broker.Delete(w.ctx, admin, id); err != nil {
+		t.Errorf("delete again: %v", err)
+	}
+}
+
+func TestTitle(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	if err := w.broker.SetTitle(w.ctx, admin, id, "live"); err != nil {
+		t.Fatal(err)
+	}
+	if info := w.info(id); info.Title != "live" {
+		t.Errorf("title: %q", info.Title)
+	}
+	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.broker.SetTitle(w.ctx, admin, id, "<ended>"); err != nil {
+		t.Fatal(err)
+	}
+	info := w.info(id)
+	if info.Title != "<ended>" || info.State != "exited" || info.Head != 4 {
+		t.Errorf("info: %+v", info)
+	}
+	wantReason(t, w.broker.SetTitle(w.ctx, admin, id, "\xff"), protocol.ReasonInvalidParams)
+	if info, err := w.broker.Resume(w.ctx, admin, id, "", nil); err != nil || info.Run != 3 || info.Title != "<ended>" {
+		t.Errorf("resume after an event of the broker's own run: %+v, %v", info, err)
+	}
+}
+
+func TestList(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	var ids []string
+	for _, agent := range []string{"plain", "open", "plain", "open"} {
+		ids = append(ids, w.startSession(broker.StartParams{Agent: agent}).ID)
+		next := time.Now().UnixMilli()
+		harness.Eventually(t, "a millisecond passes", func() bool { return time.Now().UnixMilli() > next })
+	}
+	if err := w.broker.Stop(w.ctx, admin, ids[1], 0); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		who  broker.Principal
+		p    broker.ListParams
+		want []int
+	}{
+		{"all, newest first", admin, broker.ListParams{}, []int{3, 2, 1, 0}},
+		{"observer", observer, broker.ListParams{}, []int{3, 2, 1, 0}},
+		{"limit", admin, broker.ListParams{Limit: 2}, []int{3, 2}},
+		{"before", admin, broker.ListParams{Before: ids[2]}, []int{1, 0}},
+		{"state", admin, broker.ListParams{State: "exited"}, []int{1}},
+		{"agent", admin, broker.ListParams{Agent: "open"}, []int{3, 1}},
+		{"state and limit", admin, broker.ListParams{State: "running", Limit: 2}, []int{3, 2}},
+		{"another workspace", stranger, broker.ListParams{}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			list, err := w.broker.List(w.ctx, tt.who, tt.p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, s := range list {
+				got = append(got, s.ID)
+			}
+			var want []string
+			for _, i := range tt.want {
+				want = append(want, ids[i])
+			}
+			wantHistory(t, got, want...)
+		})
+	}
+}
+
+// TestRestart: a session that fails by itself is started again; one that is stopped is not.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{Agent: "again"}).ID
+	w.worker.exit(w.ctx, key(id), protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndExited, ExitCode: ptr(1)})
+	_, err := w.broker.Command(w.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
+	if e := wantReason(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
+		t.Error("a restart is scheduled: retryable")
+	}
+	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).State == "running" })
+	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.broker.Command(w.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
+	if e := wantReason(t, err, protocol.ReasonSessionUnavailable); e.Retryable {
+		t.Error("nobody starts it again: not retryable")
+	}
+	wantHistory(t, w.history(id), "1 1 session_start", "2 1 session_end exited", "3 2 session_resumed", "4 2 session_end stopped")
+}
+
+func TestSettled(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	settled := func() bool {
+		done := false
+		err := w.broker.Registry().Update(w.ctx, key(id), 1, func(r *protocol.SessionRecord) { done = r.Settled })
+		return err == nil && done
+	}
+	harness.Eventually(t, "its end counts as on disk", settled)
+}
+
+func TestAuthenticate(t *testing.T) {
+	w := newWorld(t)
+	w.start(false)
+	for token, want := range map[string]bool{"secret": true, "": false, "Secret": false, "secret ": false} {
+		if p, ok := w.broker.Authenticate(token); ok != want || ok && p.Role != broker.RoleAdmin {
+			t.Errorf("token %q: %v, %+v", token, ok, p)
+		}
+	}
+	if !w.broker.AuthRequired() {
+		t.Error("a token is configured")
+	}
+}
