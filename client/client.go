@@ -186,7 +186,9 @@ func (c *Client) link(ctx context.Context) (*callLink, uint64, error) {
 	for {
 		c.mu.Lock()
 		l, changed, failed, last := c.session, c.changed, c.failed, c.lastErr
-		c.calls++
+		if l != nil {
+			c.calls++
+		}
 		id := c.calls
 		c.mu.Unlock()
 		switch {
