@@ -92,7 +92,7 @@ type tenure struct {
 
 // Run serves protocol.WorkerSubject(ID) until ctx ends, then ends every child by
 // the kill ladder (all at once, GraceServerStop), waits for their last records
-// (at most serverStopMax in all) and returns. It returns an error only when the
+// (at most recordWait, and serverStopMax in all) and returns. It returns an error only when the
 // subject cannot be served.
 func (w *Worker) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
@@ -132,15 +132,34 @@ func (w *Worker) stopAll(endOps, endLife context.CancelFunc) {
 		w.wg.Wait()
 		close(idle)
 	}()
-	limit := time.NewTimer(serverStopMax)
-	defer limit.Stop()
-	select {
-	case <-idle:
-	case <-limit.C:
+	if !awaitIdle(live, idle) {
 		w.log.Warn("server stop: records of some sessions are not durable, the next start settles them")
 		endLife()
 		<-idle
 	}
+}
+
+// awaitIdle waits for the children's death, then recordWait for their last
+// records, and reports whether all was done within serverStopMax.
+func awaitIdle(live []*session, idle <-chan struct{}) bool {
+	limit := time.NewTimer(serverStopMax)
+	defer limit.Stop()
+	for _, s := range live {
+		select {
+		case <-s.dead:
+		case <-limit.C:
+			return false
+		}
+	}
+	records := time.NewTimer(recordWait)
+	defer records.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-records.C:
+	case <-limit.C:
+	}
+	return false
 }
 
 // spend runs f in a goroutine that Run waits for.

@@ -48,8 +48,9 @@ func TestStopOfAStubbornFamily(t *testing.T) {
 		}
 		first <- r
 	}()
+	wrong := protocol.Seq(0) // never met: while the child is live that is the refusal
 	harness.Eventually(t, "commands are refused once the ladder has begun", func() bool {
-		return reasonOf(s.send("late", `1`, nil)) == protocol.ReasonSessionUnavailable
+		return reasonOf(s.send("late", `1`, &protocol.Expect{Head: &wrong})) == protocol.ReasonSessionUnavailable
 	})
 	// A second stop with a shorter grace shortens the ladder that both share.
 	for _, r := range []protocol.WorkerReply{s.stop(400 * time.Millisecond), <-first} {

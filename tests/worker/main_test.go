@@ -119,7 +119,15 @@ func grandchild(keepStdout bool, environ []string) (int, error) {
 	if keepStdout {
 		cmd.Stdout = os.Stdout
 	}
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	if _, err := ready.Read(make([]byte, 1)); err != nil { // it ignores TERM from here on
 		return 0, err
 	}
 	return cmd.Process.Pid, nil
@@ -152,6 +160,9 @@ func leaver(args []string) int {
 
 func sleeper([]string) int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
+	if _, err := os.NewFile(3, "ready").Write([]byte{1}); err != nil {
+		return 3
+	}
 	return block()
 }
 
