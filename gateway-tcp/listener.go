@@ -83,12 +83,13 @@ func (l *Listener) URL() string {
 // Dialect is what it speaks.
 func (l *Listener) Dialect() string { return l.endpoint.dialect }
 
-// Close stops listening, for a Listener whose Serve is never called.
+// Close stops listening. The connections of a Serve under way go on until its
+// ctx ends.
 func (l *Listener) Close() error { return l.ln.Close() }
 
-// Serve accepts until ctx ends and returns when every connection it accepted has
-// ended; its error is nil then. When accepting fails for good, the connections
-// are ended and the error is returned.
+// Serve accepts until ctx ends or Close is called and returns when ctx has ended
+// and so has every connection it accepted; its error is nil then. When accepting
+// fails for good, the connections are ended and the error is returned.
 func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 	ctx, cancel := context.WithCancel(ctx)
 	closed := make(chan struct{})
@@ -102,6 +103,9 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 	err := l.accept(ctx, func(c net.Conn) {
 		conns.Go(func() { s.Serve(ctx, newPipe(c, l.limits.RequestBytesMax), l.URL()) })
 	})
+	if errors.Is(err, net.ErrClosed) {
+		<-ctx.Done() // closed: here or by Close
+	}
 	if ctx.Err() != nil {
 		err = nil
 	}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"rejoin/client"
+	"rejoin/protocol"
+)
+
+// attachTail is how many earlier events attach shows unless told otherwise.
+const attachTail = 200
+
+func (a *app) attachCommand() *cobra.Command {
+	var after uint64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "attach SID",
+		Short: "Show a session as it goes on",
+		Long: `Shows what a session's agent says as it comes, after the last 200 events of what was
+before. A link that breaks is made again, and what came in between is shown: nothing is
+missed and nothing comes twice. It ends when the program ends, or with Ctrl-C; the
+session goes on.`,
+		Args: exactly("SID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
+				info, err := c.session(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				from := max(info.Floor, 1) - 1
+				if info.Head > from+attachTail {
+					from = info.Head - attachTail
+				}
+				if cmd.Flags().Changed("after") {
+					from = protocol.Seq(after)
+				}
+				return a.attach(ctx, c, info, from, asJSON)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&after, "after", 0, "begin after this event")
+	f.BoolVar(&asJSON, "json", false, "print the events as JSON, one per line")
+	return a.clientFlags(cmd)
+}
+
+func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, from protocol.Seq, asJSON bool) error {
+	v := view{notes: a.err}
+	o := client.SubscribeOptions{After: &from, OnLink: a.linkTeller()}
+	ended := ""
+	return a.follow(ctx, c, info.ID, o, func(w *bufio.Writer, m client.Message) error {
+		switch m.Kind {
+		case client.KindEvent:
+			if end, ok := sessionEnd(m.Event); ok {
+				ended = describeExit(end.Reason, end.ExitCode, end.Signal)
+			} else {
+				ended = ""
+			}
+			var err error
+			if asJSON {
+				err = printEventJSON(w, info.ID, m.Event)
+			} else {
+				err = v.event(w, m.Event)
+			}
+			if err != nil {
+				return err
+			}
+		case client.KindSnapshot:
+			if _, err := fmt.Fprintf(a.err, "the events up to %d are not kept (%s)\n", m.Seq, plainLine(m.Snapshot.Reason)); err != nil {
+				return err
+			}
+		case client.KindEnd:
+			_, err := fmt.Fprintf(a.err, "session %s is %s\n", info.ID, plainLine(m.End.Reason))
+			return err
+		case client.KindSynced:
+			v.synced = true
+		}
+		if v.synced && ended != "" {
+			return a.sayEnded(w, info.ID, ended)
+		}
+		return nil
+	})
+}
+
+// sayEnded tells that the program is gone and how to go on.
+func (a *app) sayEnded(w *bufio.Writer, session, how string) error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(a.err, "the program of session %s %s; `rejoin resume %s` runs it again\n", session, how, session); err != nil {
+		return err
+	}
+	return errDone
+}
+
+// linkTeller says on stderr what becomes of a subscription's link after it has
+// been there once.
+func (a *app) linkTeller() func(client.Link) {
+	var was, down bool
+	return func(l client.Link) {
+		switch l.State {
+		case client.LinkConnected:
+			if down {
+				fmt.Fprintf(a.err, "rejoined at seq %d\n", l.Cursor.Seq)
+			}
+			was, down = true, false
+		case client.LinkLost:
+			if was && !down {
+				fmt.Fprintf(a.err, "link lost: %v, reconnecting\n", l.Err)
+				down = true
+			}
+		case client.LinkConnecting:
+		}
+	}
+}

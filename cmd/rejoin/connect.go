@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"rejoin/client"
+	"rejoin/protocol"
+)
+
+// requestTimeout bounds one request of a command: all but stop are answered in
+// moments, and a server that is not is better reported than waited for.
+const requestTimeout = 30 * time.Second
+
+// target is the server a command talks to.
+type target struct {
+	url   string
+	token string
+	local bool // on this machine
+}
+
+// target finds the server and its token. The token file of the local data
+// directory is only ever sent to a server on this machine.
+func (a *app) target() (target, error) {
+	t := target{url: a.server, token: a.token}
+	dir, err := a.dataDirectory()
+	if err != nil && a.server == "" {
+		return t, err
+	}
+	ready, running := localServer(dir)
+	if t.url == "" {
+		t.url = listenDefault
+		if running && len(ready.Listeners) > 0 {
+			t.url = ready.Listeners[0].URL
+		}
+	}
+	if _, _, err := client.ParseURL(t.url); err != nil {
+		return t, usagef("--server: %w", err)
+	}
+	t.local = onThisMachine(t.url)
+	if t.token == "" {
+		t.token = a.getenv("REJOIN_TOKEN")
+	}
+	if t.token != "" || !t.local || dir == "" {
+		return t, nil
+	}
+	path := tokenFile(dir)
+	if running {
+		if ready.TokenFile == "" {
+			return t, nil // none, or known to whoever started it
+		}
+		path = ready.TokenFile
+	}
+	t.token, err = readToken(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		err = nil // the server will say whether it wants one
+	}
+	return t, err
+}
+
+// onThisMachine reports whether a client URL cannot lead to another machine.
+func onThisMachine(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return false
+	}
+	if u.Scheme == "unix" {
+		return true
+	}
+	if strings.EqualFold(u.Hostname(), "localhost") {
+		return true
+	}
+	ip := net.ParseIP(u.Hostname())
+	return ip != nil && ip.IsLoopback()
+}
+
+// conn is a client with the answers of a command line.
+type conn struct {
+	*client.Client
+	target target
+	links  func(client.Link) // set: told of the link of subscriptions
+}
+
+// connect dials the server.
+func (a *app) connect(ctx context.Context) (*conn, error) {
+	t, err := a.target()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.Dial(ctx, client.Options{URL: t.url, Token: t.token, Name: "cli"})
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Client: c, target: t}, nil
+}
+
+// withClient runs f with a connection that is closed afterwards.
+func (a *app) withClient(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(ctx, c), c.Close())
+}
+
+// ask calls a method and decodes its result.
+func (c *conn) ask(ctx context.Context, method string, params, result any) error {
+	return c.askWithin(ctx, requestTimeout, method, params, result)
+}
+
+func (c *conn) askWithin(ctx context.Context, within time.Duration, method string, params, result any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%s: %w", method, context.DeadlineExceeded))
+	defer cancel()
+	raw, err := c.Call(ctx, method, params)
+	if err != nil || result == nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		return fmt.Errorf("answer of %s: %w", method, err)
+	}
+	return nil
+}
+
+type sessionParams struct {
+	SessionID string `json:"sessionId"`
+}
+
+// session finds the session that an argument names: by its id, or by a prefix of
+// it that no other session has.
+func (c *conn) session(ctx context.Context, arg string) (protocol.SessionInfo, error) {
+	var info protocol.SessionInfo
+	if !protocol.ValidSessionID(arg) {
+		return info, usagef("%q is not a session id", arg)
+	}
+	err := c.ask(ctx, "get_session", sessionParams{arg}, &info)
+	var rpc *client.RPCError
+	if err == nil || !errors.As(err, &rpc) || rpc.Code != protocol.CodeSessionNotFound {
+		return info, err
+	}
+	var all []protocol.SessionInfo
+	if err := c.ask(ctx, "list_sessions", nil, &all); err != nil {
+		return info, err
+	}
+	return pick(all, arg)
+}
+
+const ambiguousShown = 5 // ids that an error lists
+
+func pick(all []protocol.SessionInfo, prefix string) (protocol.SessionInfo, error) {
+	var found []protocol.SessionInfo
+	for _, s := range all {
+		if strings.HasPrefix(s.ID, prefix) {
+			found = append(found, s)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return protocol.SessionInfo{}, fmt.Errorf("no session begins with %q; `rejoin ls` lists them", prefix)
+	}
+	ids := make([]string, 0, ambiguousShown+1)
+	for i, s := range found {
+		if i == ambiguousShown {
+			ids = append(ids, fmt.Sprintf("… %d in all", len(found)))
+			break
+		}
+		ids = append(ids, s.ID)
+	}
+	return protocol.SessionInfo{}, fmt.Errorf("%q is ambiguous: %s", prefix, strings.Join(ids, ", "))
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+// stopMax is when the watchdog ends a stop that hangs: within the 10 s that are
+// promised. watchdogLog is what it allows for saying so.
+const (
+	stopMax     = 9500 * time.Millisecond
+	watchdogLog = 100 * time.Millisecond
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	flags := defaultSettings()
+	var config string
+	var printOnly bool
+	cmd := &cobra.Command{
+		Use:   "serve [flags] [-- CHILD ARGV...]",
+		Short: "Run a server",
+		Long: `Runs a server with everything in one process. The program after -- becomes the default
+agent; without one, and without --config, it is the built-in demo agent.
+
+SIGTERM or SIGINT stops it in order within 10 seconds; a second one at once.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			child, err := dashArgs(cmd, args)
+			if err != nil {
+				return err
+			}
+			s, err := a.serveSettings(cmd, &flags, config, child)
+			if err != nil {
+				return err
+			}
+			if printOnly {
+				return s.print(a.out)
+			}
+			return a.serve(cmd.Context(), s)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&flags.Listen, "listen", nil, "URL to listen on, tcp://host:port or unix:///path; repeatable; port 0 picks a free one (default "+listenDefault+")")
+	f.StringVar(&config, "config", "", "YAML file with agents, default, listen, durability, limits and more; unknown keys are errors")
+	f.BoolVar(&printOnly, "print-config", false, "print the configuration that results and exit")
+	f.StringVar(&flags.token, "token", "", "token that clients must give (default: REJOIN_TOKEN, else one made once in DATA-DIR/token)")
+	f.StringVar(&flags.tokenFile, "token-file", "", "file with that token")
+	f.BoolVar(&flags.noAuth, "no-auth", false, "ask for no token")
+	f.BoolVar(&flags.insecure, "insecure", false, "allow listening beyond this machine without TLS")
+	f.StringVar(&flags.Durability, "durability", flags.Durability, "always, or how often the journal is synced to disk (1ms to 10m)")
+	f.BoolVar(&flags.AllowArgv, "allow-argv", false, "let clients start any program")
+	f.Var(&flags.Limits.MaxRequestBytes, "max-request-bytes", "longest line of a client")
+	f.Var(&flags.Limits.MaxEventBytes, "max-event-bytes", "longest line of a program")
+	f.DurationVar(&flags.Limits.AuthTimeout, "auth-timeout", flags.Limits.AuthTimeout, "how long a client may take to authenticate")
+	f.DurationVar(&flags.Limits.WriteTimeout, "write-timeout", flags.Limits.WriteTimeout, "how long a client may take no byte")
+	f.StringVar(&flags.readyFile, "ready-file", "", "file to write once everything listens")
+	f.StringVar(&flags.LogFormat, "log-format", flags.LogFormat, "text or json")
+	f.StringVar(&flags.LogLevel, "log-level", flags.LogLevel, "debug, info, warn or error")
+	return cmd
+}
+
+// serveSettings puts together defaults, file and flags: flags win over the file.
+func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, child []string) (*settings, error) {
+	s := defaultSettings()
+	if config != "" {
+		if err := s.load(config); err != nil {
+			return nil, err
+		}
+	}
+	for name, set := range map[string]func(){
+		"listen":            func() { s.Listen = flags.Listen },
+		"durability":        func() { s.Durability = flags.Durability },
+		"allow-argv":        func() { s.AllowArgv = flags.AllowArgv },
+		"max-request-bytes": func() { s.Limits.MaxRequestBytes = flags.Limits.MaxRequestBytes },
+		"max-event-bytes":   func() { s.Limits.MaxEventBytes = flags.Limits.MaxEventBytes },
+		"auth-timeout":      func() { s.Limits.AuthTimeout = flags.Limits.AuthTimeout },
+		"write-timeout":     func() { s.Limits.WriteTimeout = flags.Limits.WriteTimeout },
+		"log-format":        func() { s.LogFormat = flags.LogFormat },
+		"log-level":         func() { s.LogLevel = flags.LogLevel },
+	} {
+		if cmd.Flags().Changed(name) {
+			set()
+		}
+	}
+	s.token, s.tokenFile, s.noAuth, s.insecure = flags.token, flags.tokenFile, flags.noAuth, flags.insecure
+	if cmd.Flags().Changed("token") && strings.TrimSpace(s.token) == "" {
+		return nil, usagef("--token is empty; --no-auth serves without one")
+	}
+	if s.token == "" && s.tokenFile == "" && !s.noAuth {
+		s.token = a.getenv("REJOIN_TOKEN")
+	}
+	s.readyFile, s.child = flags.readyFile, child
+	dir, err := a.dataDirectory()
+	if err != nil {
+		return nil, err
+	}
+	s.dataDir = dir
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return &s, s.resolve(exe)
+}
+
+// errStopped is the cause of an orderly stop.
+var errStopped = errors.New("stopped by a signal")
+
+// serve runs a server until a signal comes or a part of it fails.
+func (a *app) serve(ctx context.Context, s *settings) error {
+	if err := os.Unsetenv("REJOIN_TOKEN"); err != nil { // no child may inherit it (I-A1)
+		return fmt.Errorf("clear REJOIN_TOKEN: %w", err)
+	}
+	log := s.logger(a.err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	dog := watchSignals(log, cancel)
+	defer dog.stop()
+	err := a.runServer(ctx, s, log)
+	if errors.Is(context.Cause(ctx), errStopped) && errors.Is(err, context.Canceled) {
+		return nil // stopped before it was ready
+	}
+	return err
+}
+
+func (a *app) runServer(ctx context.Context, s *settings, log *slog.Logger) error {
+	if s.readyFile != "" {
+		if err := os.Remove(s.readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the old ready file %s: %w", s.readyFile, cause(err))
+		}
+	}
+	srv, err := build(ctx, s, log)
+	if err != nil {
+		return explain(err)
+	}
+	return srv.run(ctx, func() error { return a.announce(s, srv) })
+}
+
+// announce tells files, log and people that the server is ready.
+func (a *app) announce(s *settings, srv *server) error {
+	r := srv.ready()
+	if err := r.write(serverFile(s.dataDir)); err != nil {
+		return err
+	}
+	if s.readyFile != "" {
+		if err := r.write(s.readyFile); err != nil {
+			return err
+		}
+	}
+	if s.LogFormat == "json" {
+		for _, l := range r.Listeners {
+			srv.log.Info("listening", slog.String("url", l.URL))
+		}
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "rejoin %s is ready\n", version())
+	for _, l := range r.Listeners {
+		fmt.Fprintf(&b, "  listening on  %s\n", l.URL)
+	}
+	fmt.Fprintf(&b, "  data in       %s\n", s.dataDir)
+	switch {
+	case s.noAuth:
+		fmt.Fprintf(&b, "  token         none is asked for\n")
+	case r.TokenFile != "":
+		fmt.Fprintf(&b, "  token in      %s\n", r.TokenFile)
+	default:
+		fmt.Fprintf(&b, "  token         the one that was given\n")
+	}
+	where := ""
+	if a.dataDir != "" {
+		where = " --data-dir " + a.dataDir
+	}
+	fmt.Fprintf(&b, "  to begin      rejoin%s start   and then   rejoin%s attach SID\n", where, where)
+	_, err := a.err.Write([]byte(b.String()))
+	return err
+}
+
+// explain adds to an error of the start what to do about it.
+func explain(err error) error {
+	var locked *journal.LockedError
+	switch {
+	case errors.As(err, &locked):
+		return fmt.Errorf("%w; stop that server, or give this one another --data-dir", err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; another server may be running there, --listen tcp://127.0.0.1:0 picks a free port", err)
+	}
+	return err
+}
+
+// watchdog handles the signals of a server: the first begins the stop, the second
+// or stopMax later ends the process.
+type watchdog struct {
+	signals chan os.Signal
+	pipe    chan os.Signal
+	done    chan struct{}
+	wg      sync.WaitGroup
+}
+
+func watchSignals(log *slog.Logger, stop context.CancelCauseFunc) *watchdog {
+	d := &watchdog{signals: make(chan os.Signal, 2), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
+	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
+		stops = append(stops, syscall.SIGHUP)
+	}
+	signal.Notify(d.signals, stops...)
+	// With SIGPIPE asked for, a log that nobody reads any more is a failed write
+	// and not the end; unlike an ignored signal this is not inherited by children.
+	signal.Notify(d.pipe, syscall.SIGPIPE)
+	d.wg.Go(func() { d.watch(log, stop) })
+	return d
+}
+
+func (d *watchdog) stop() {
+	signal.Stop(d.signals)
+	signal.Stop(d.pipe)
+	close(d.done)
+	d.wg.Wait()
+}
+
+func (d *watchdog) watch(log *slog.Logger, stop context.CancelCauseFunc) {
+	select {
+	case s := <-d.signals:
+		limit := time.NewTimer(stopMax) // before the log, which may block
+		defer limit.Stop()
+		stop(errStopped)
+		over := make(chan struct{})
+		d.wg.Go(func() {
+			log.Info("stopping", slog.String("signal", s.String()))
+			<-d.done
+			close(over)
+		})
+		select {
+		case <-over:
+		case <-d.signals:
+			os.Exit(exitFailed)
+		case <-limit.C:
+			d.bark(log)
+			os.Exit(exitFailed)
+		}
+	case <-d.done:
+	}
+}
+
+// bark says why the process ends, unless even that hangs.
+func (d *watchdog) bark(log *slog.Logger) {
+	said := make(chan struct{})
+	d.wg.Go(func() {
+		defer close(said)
+		log.Error("the stop hangs; ending the process", slog.Duration("after", stopMax), slog.Int(protocol.LogPID, os.Getpid()))
+	})
+	t := time.NewTimer(watchdogLog)
+	defer t.Stop()
+	select {
+	case <-said:
+	case <-t.C:
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"rejoin/broker"
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+// settings is what a server is told: the keys of --config, and the flags, which
+// win over them. Unknown keys are errors. After resolve it is not changed.
+type settings struct {
+	Agents     map[string]broker.AgentConfig `yaml:"agents,omitempty"`
+	Default    string                        `yaml:"default,omitempty"` // agent of a start_session that names none
+	Listen     []string                      `yaml:"listen,omitempty"`
+	Durability string                        `yaml:"durability,omitempty"`
+	AllowArgv  bool                          `yaml:"allowArgv"`
+	Limits     limits                        `yaml:"limits"`
+	LogFormat  string                        `yaml:"logFormat,omitempty"`
+	LogLevel   string                        `yaml:"logLevel,omitempty"`
+
+	// Flags only.
+	dataDir   string
+	token     string
+	tokenFile string
+	noAuth    bool
+	insecure  bool
+	readyFile string
+	child     []string
+
+	// What resolve finds.
+	listeners  []listenURL
+	durability journal.Durability
+	level      slog.Level
+}
+
+// limits of a server. Zero means the default of protocol.
+type limits struct {
+	MaxRequestBytes size          `yaml:"maxRequestBytes"`
+	MaxEventBytes   size          `yaml:"maxEventBytes"`
+	AuthTimeout     time.Duration `yaml:"authTimeout"`
+	WriteTimeout    time.Duration `yaml:"writeTimeout"`
+	MaxConnections  int           `yaml:"maxConnections"`
+	MaxSessions     int           `yaml:"maxSessions"` // children at a time
+}
+
+const (
+	listenDefault = "tcp://127.0.0.1:9800"
+	childAgent    = "default" // the agent after --
+	demoAgent     = "demo"
+
+	requestBytesMin = 1 << 10
+	requestBytesMax = 64 << 20
+	eventBytesMin   = 1 << 10
+	eventBytesMax   = 32 << 20 // a stored event may be twice that after escaping; journal takes 64 MiB
+)
+
+func defaultSettings() settings {
+	return settings{
+		Durability: "always",
+		Limits: limits{
+			MaxRequestBytes: protocol.RequestBytesDefault, MaxEventBytes: protocol.EventBytesDefault,
+			AuthTimeout: protocol.AuthTimeoutDefault, WriteTimeout: protocol.WriteTimeoutDefault,
+			MaxConnections: protocol.ConnectionsMaxDefault, MaxSessions: protocol.SessionsLiveDefault,
+		},
+		LogFormat: "text", LogLevel: "info",
+	}
+}
+
+// load reads a configuration file over s.
+func (s *settings) load(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return usagef("--config %s: %w", path, cause(err))
+	}
+	err = yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(s)
+	if err != nil && !errors.Is(err, io.EOF) { // an empty file is a configuration too
+		return usagef("--config %s: %s", path, yaml.FormatError(err, false, true))
+	}
+	return nil
+}
+
+// resolve fills what is derived and checks everything; exe is this program.
+func (s *settings) resolve(exe string) error {
+	for _, check := range []func() error{
+		func() error { return s.resolveAgents(exe) },
+		s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveLog,
+	} {
+		if err := check(); err != nil {
+			return &usageError{err}
+		}
+	}
+	d, err := journal.ParseDurability(s.Durability)
+	if err != nil {
+		return usagef("--durability %s: %w", s.Durability, err)
+	}
+	s.durability = d
+	return nil
+}
+
+func (s *settings) resolveAgents(exe string) error {
+	if s.Agents == nil {
+		s.Agents = map[string]broker.AgentConfig{}
+	}
+	if len(s.child) > 0 {
+		if _, taken := s.Agents[childAgent]; taken {
+			return fmt.Errorf("the program after -- is the agent %q, which the configuration names too", childAgent)
+		}
+		s.Agents[childAgent] = broker.AgentConfig{Adapter: "jsonl", Argv: s.child}
+		s.Default = childAgent
+	}
+	if len(s.Agents) == 0 {
+		s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{exe, "demo-agent"}}
+	}
+	names := make([]string, 0, len(s.Agents))
+	for name, a := range s.Agents {
+		names = append(names, name)
+		if len(a.Argv) == 0 || a.Argv[0] == "" {
+			return fmt.Errorf("agent %q has no argv", name)
+		}
+	}
+	slices.Sort(names)
+	if s.Default == "" && len(names) == 1 {
+		s.Default = names[0]
+	}
+	if s.Default == "" {
+		return fmt.Errorf("default must name one of the agents %v", names)
+	}
+	if _, ok := s.Agents[s.Default]; !ok {
+		return fmt.Errorf("default names %q, which is none of the agents %v", s.Default, names)
+	}
+	return nil
+}
+
+func (s *settings) resolveListeners() error {
+	if len(s.Listen) == 0 {
+		s.Listen = []string{listenDefault}
+	}
+	s.listeners = nil
+	for _, raw := range s.Listen {
+		l, err := parseListen(raw)
+		if err != nil {
+			return err
+		}
+		if !l.loopback() && !s.insecure {
+			if s.noAuth {
+				return fmt.Errorf("--no-auth on %s would let everyone who can reach it run programs here; --insecure allows it", raw)
+			}
+			return fmt.Errorf("--listen %s: the token and all events would cross the network in clear text; --insecure allows it", raw)
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	return nil
+}
+
+func (s *settings) resolveAuth() error {
+	given := 0
+	for _, set := range []bool{s.token != "", s.tokenFile != "", s.noAuth} {
+		if set {
+			given++
+		}
+	}
+	if given > 1 {
+		return errors.New("--token, --token-file and --no-auth exclude each other")
+	}
+	return nil
+}
+
+func (s *settings) resolveLimits() error {
+	l := &s.Limits
+	d := defaultSettings().Limits
+	orDefault(&l.MaxRequestBytes, d.MaxRequestBytes)
+	orDefault(&l.MaxEventBytes, d.MaxEventBytes)
+	orDefault(&l.AuthTimeout, d.AuthTimeout)
+	orDefault(&l.WriteTimeout, d.WriteTimeout)
+	orDefault(&l.MaxConnections, d.MaxConnections)
+	orDefault(&l.MaxSessions, d.MaxSessions)
+	switch {
+	case l.MaxRequestBytes < requestBytesMin || l.MaxRequestBytes > requestBytesMax:
+		return fmt.Errorf("maxRequestBytes (--max-request-bytes) must be between %v and %v", size(requestBytesMin), size(requestBytesMax))
+	case l.MaxEventBytes < eventBytesMin || l.MaxEventBytes > eventBytesMax:
+		return fmt.Errorf("maxEventBytes (--max-event-bytes) must be between %v and %v", size(eventBytesMin), size(eventBytesMax))
+	case l.AuthTimeout < 0:
+		return errors.New("authTimeout (--auth-timeout) must be positive")
+	case l.WriteTimeout < 0:
+		return errors.New("writeTimeout (--write-timeout) must be positive")
+	case l.MaxConnections < 0:
+		return errors.New("maxConnections must be positive")
+	case l.MaxSessions < 0:
+		return errors.New("maxSessions must be positive")
+	}
+	return nil
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func (s *settings) resolveLog() error {
+	if s.LogFormat != "text" && s.LogFormat != "json" {
+		return fmt.Errorf("--log-format %s: want text or json", s.LogFormat)
+	}
+	if err := s.level.UnmarshalText([]byte(s.LogLevel)); err != nil {
+		return fmt.Errorf("--log-level %s: want debug, info, warn or error", s.LogLevel)
+	}
+	return nil
+}
+
+// logger writes to w as the settings say.
+func (s *settings) logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: s.level}
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// print writes the settings as a configuration file; secrets have no key there.
+func (s *settings) print(w io.Writer) error {
+	b, err := yaml.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("print the configuration: %w", err)
+	}
+	_, err = w.Write(b)
+	return err
+}

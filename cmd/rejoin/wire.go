@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"rejoin/agent"
+	"rejoin/agent/demo"
+	"rejoin/agent/jsonl"
+	"rejoin/agent/lines"
+	"rejoin/broker"
+	"rejoin/gateway"
+	gatewaytcp "rejoin/gateway-tcp"
+	"rejoin/journal"
+	"rejoin/snapshot"
+	"rejoin/worker"
+)
+
+const (
+	workerID       = "local"         // one process has one worker
+	foldsKept      = 64              // folds that readers share
+	journalStopMax = 2 * time.Second // for the journal to close in order
+)
+
+// server is everything that one process is made of, in the order in which it
+// starts; run stops it in the opposite one.
+type server struct {
+	cfg       *settings
+	log       *slog.Logger
+	node      *journal.Node
+	broker    *broker.Broker
+	worker    *worker.Worker
+	gateway   *gateway.Server
+	listeners []*gatewaytcp.Listener
+	tokenFile string
+}
+
+func adapters() map[string]agent.Adapter {
+	m := map[string]agent.Adapter{}
+	for _, a := range []agent.Adapter{jsonl.Adapter{}, lines.Adapter{}, demo.Adapter{}} {
+		m[a.Name()] = a
+	}
+	return m
+}
+
+// build starts the journal, settles what an earlier process left, and opens the
+// listeners. Nothing is accepted and no child is started yet.
+func build(ctx context.Context, cfg *settings, log *slog.Logger) (*server, error) {
+	if err := os.MkdirAll(cfg.dataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory %s: %w", cfg.dataDir, cause(err))
+	}
+	s := &server{cfg: cfg, log: log}
+	var err error
+	s.node, err = journal.Start(ctx, journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.assemble(ctx); err != nil {
+		return nil, errors.Join(err, s.unbuild(ctx))
+	}
+	return s, nil
+}
+
+// unbuild gives back what build opened.
+func (s *server) unbuild(ctx context.Context) error {
+	err := s.stopAccepting()
+	if s.gateway != nil {
+		s.gateway.Close()
+	}
+	return errors.Join(err, s.closeJournal(ctx))
+}
+
+func (s *server) closeJournal(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalStopMax)
+	defer cancel()
+	if err := s.node.Close(ctx); err != nil {
+		return fmt.Errorf("close the journal: %w", err)
+	}
+	return nil
+}
+
+// assemble makes the parts over the journal.
+func (s *server) assemble(ctx context.Context) error {
+	token, err := s.secret()
+	if err != nil {
+		return err
+	}
+	folds := snapshot.NewReader(s.node, foldsKept)
+	known := adapters()
+	names := make([]string, 0, len(known))
+	for name := range known {
+		names = append(names, name)
+	}
+	s.broker, err = broker.New(broker.Config{
+		Agents: s.cfg.Agents, Default: s.cfg.Default, Adapters: names, Workers: []string{workerID},
+		AllowArgv: s.cfg.AllowArgv, Token: token, DataDir: s.cfg.dataDir, Version: version(), Logger: s.log,
+	}, s.node, folds)
+	if err != nil {
+		return err
+	}
+	s.worker, err = worker.New(worker.Config{
+		ID: workerID, DataDir: s.cfg.dataDir, Adapters: known, EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
+		SessionsMax: s.cfg.Limits.MaxSessions, Logger: s.log,
+	}, s.node, s.broker.Registry(), folds)
+	if err != nil {
+		return err
+	}
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	s.gateway, err = gateway.New(gateway.Config{
+		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), AuthTimeout: s.cfg.Limits.AuthTimeout,
+		WriteTimeout: s.cfg.Limits.WriteTimeout, ConnectionsMax: s.cfg.Limits.MaxConnections,
+		ServerID: s.node.Instance(), Version: version(), Logger: s.log,
+	}, s.broker, s.node.Hub(), s.node, folds)
+	if err != nil {
+		return err
+	}
+	return s.listen()
+}
+
+// settle ends what an earlier process left running, and only then calls its
+// sessions interrupted (I-W3).
+func (s *server) settle(ctx context.Context) error {
+	killed, err := worker.KillOrphans(ctx, s.node.Instance(), s.log)
+	if err != nil {
+		return fmt.Errorf("end the programs of an earlier server: %w", err)
+	}
+	if killed > 0 {
+		s.log.Warn("ended programs that an earlier server left behind", slog.Int("processes", killed))
+	}
+	if err := s.broker.Recover(ctx); err != nil {
+		return fmt.Errorf("recover sessions: %w", err)
+	}
+	return nil
+}
+
+// secret is the token that clients must give; empty for none.
+func (s *server) secret() (string, error) {
+	switch {
+	case s.cfg.noAuth:
+		return "", nil
+	case s.cfg.token != "":
+		return s.cfg.token, nil
+	case s.cfg.tokenFile != "":
+		s.tokenFile = s.cfg.tokenFile
+		return readToken(s.cfg.tokenFile)
+	}
+	s.tokenFile = tokenFile(s.cfg.dataDir)
+	return ensureToken(s.cfg.dataDir)
+}
+
+func (s *server) ready() readyData {
+	r := readyData{PID: os.Getpid(), TokenFile: s.tokenFile, DataDir: s.cfg.dataDir}
+	for _, l := range s.listeners {
+		r.Listeners = append(r.Listeners, readyListener{URL: l.URL(), Dialect: l.Dialect()})
+	}
+	return r
+}
+
+// listen opens every listener; those that are open when one fails are closed by
+// unbuild.
+func (s *server) listen() error {
+	for _, l := range s.cfg.listeners {
+		ln, err := gatewaytcp.Listen(l.raw, gatewaytcp.Limits{RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), Logger: s.log})
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", l.raw, err)
+		}
+		s.listeners = append(s.listeners, ln)
+	}
+	return nil
+}
+
+// stopAccepting closes the listeners; connections go on.
+func (s *server) stopAccepting() error {
+	var errs []error
+	for _, l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// part is one of the goroutines of a server, with the context that ends it.
+type part struct {
+	name string
+	end  context.CancelFunc
+	done chan struct{}
+}
+
+// run serves until ctx ends or a part fails, then stops in order. ready is called
+// once everything runs.
+func (s *server) run(ctx context.Context, ready func() error) error {
+	var wg sync.WaitGroup
+	failed := make(chan error, len(s.listeners)+3) // room for every part and ready
+	life := context.WithoutCancel(ctx)
+	start := func(name string, f func(context.Context) error) part {
+		ctx, end := context.WithCancel(life)
+		p := part{name: name, end: end, done: make(chan struct{})}
+		wg.Go(func() {
+			defer close(p.done)
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				failed <- fmt.Errorf("%s: %w", name, err)
+			}
+		})
+		return p
+	}
+	w := start("worker", s.worker.Run)
+	b := start("broker", s.broker.Run)
+	var ls []part
+	for _, l := range s.listeners {
+		ls = append(ls, start(l.URL(), func(ctx context.Context) error { return l.Serve(ctx, s.gateway) }))
+	}
+	if err := ready(); err != nil {
+		failed <- err
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		s.log.Error("stopping because a part failed", slog.Any("error", err))
+	}
+	err = errors.Join(err, s.stopAccepting())
+	stop(w) // children end; their last events still reach clients
+	for _, l := range ls {
+		l.end()
+	}
+	stop(ls...)
+	s.gateway.Close()
+	stop(b)
+	wg.Wait()
+	err = errors.Join(err, s.closeJournal(ctx))
+	if err == nil {
+		s.log.Info("stopped")
+	}
+	return err
+}
+
+func stop(parts ...part) {
+	for _, p := range parts {
+		p.end()
+		<-p.done
+	}
+}
