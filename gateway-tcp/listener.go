@@ -95,7 +95,7 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { // a pending accept ends at once
 		defer close(closed)
-		if err := l.ln.Close(); err != nil {
+		if err := l.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			l.limits.Logger.Debug("close listener", slog.Any(protocol.LogError, err))
 		}
 	})
@@ -106,8 +106,9 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 	if errors.Is(err, net.ErrClosed) {
 		<-ctx.Done() // closed: here or by Close
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		err = nil
+		conns.Wait()
 	}
 	cancel()
 	conns.Wait()

@@ -177,9 +177,11 @@ func TestSnapshotThatLeadsNowhere(t *testing.T) {
 		l.next()
 		log.set(func() { log.status[6] = journal.PullDamaged })
 		wait(t, time.Minute)
+		log.mu.Lock()
 		if log.folds > 40 {
 			t.Errorf("%d snapshots in a minute", log.folds)
 		}
+		log.mu.Unlock()
 		log.set(func() { delete(log.status, 6) })
 		log.append(3, 1)
 		if m := l.next(); m.Method != "snapshot" || m.Params.Seq != 8 {
