@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -149,18 +148,30 @@ func (b *Broker) markSettled(ctx context.Context, k protocol.Key) {
 	if rec == nil {
 		return
 	}
-	try, cancel := context.WithTimeout(ctx, settleRetry)
-	defer cancel()
-	_, err := b.registry.change(try, k, func(r *protocol.SessionRecord) error {
-		if r.Run == rec.Run && terminal(r.Status) && !r.Deleting && !r.Deleted {
-			r.Settled = true
-		}
-		return nil
-	})
+	err := b.trySettled(ctx, k, rec.Run)
 	if err != nil && !errors.Is(err, errNoRecord) && ctx.Err() == nil {
 		b.log.Warn("end of a session not marked as settled", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 		b.settling.set(k, b.cfg.Now().Add(settleRetry))
 	}
+}
+
+// trySettled takes the session's turn: a record that a takeover is about to
+// write has not been on its way to the disk for long enough.
+func (b *Broker) trySettled(ctx context.Context, k protocol.Key, run protocol.Run) error {
+	ctx, cancel := context.WithTimeout(ctx, settleRetry)
+	defer cancel()
+	unlock, err := b.locks.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = b.registry.change(ctx, k, func(r *protocol.SessionRecord) error {
+		if r.Run == run && terminal(r.Status) && !r.Deleting && !r.Deleted {
+			r.Settled = true
+		}
+		return nil
+	})
+	return err
 }
 
 // carryOnDelete finishes a delete whose request gave up.
@@ -173,7 +184,7 @@ func (b *Broker) carryOnDelete(ctx context.Context, k protocol.Key) {
 		return
 	}
 	if ctx.Err() == nil {
-		b.log.Warn("delete not finished", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, fmt.Errorf("delete: %w", err)))
+		b.log.Warn("delete not finished", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 		b.deleting.set(k, b.cfg.Now().Add(deleteRetry))
 	}
 }

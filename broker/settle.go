@@ -144,7 +144,7 @@ func (b *Broker) correct(ctx context.Context, rec *protocol.SessionRecord, s *pr
 			r.Title = s.Title
 		}
 		r.Exit = exitOf(s, r.Exit)
-		r.Owner, r.PID, r.PIDStart, r.BootID = "", 0, 0, ""
+		r.Owner, r.PID, r.PIDStart, r.BootID, r.Settled = "", 0, 0, "", false
 	})
 }
 

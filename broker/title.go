@@ -66,6 +66,6 @@ func (b *Broker) retitle(ctx context.Context, rec *protocol.SessionRecord, title
 		return err
 	}
 	return b.registry.Update(ctx, k, w.rec.Run, func(r *protocol.SessionRecord) {
-		r.Title, r.Head, r.UpdatedAt = title, w.head, b.nowMs()
+		r.Title, r.Head, r.UpdatedAt, r.Settled = title, w.head, b.nowMs(), false
 	})
 }
