@@ -25,7 +25,7 @@ const (
 // concurrent use; it is locked after a watch's mutex, never before.
 type cache struct {
 	mu     sync.Mutex
-	budget int // bytes of rings and segments together; pinned ones may pass it for a moment
+	budget int           // bytes of rings and segments together; pinned ones may pass it for a moment
 	rings  *atomic.Int64 // bytes of all rings
 	used   int
 	logs   map[*Watch]*logSegments

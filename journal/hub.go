@@ -48,7 +48,7 @@ type Hub struct {
 	src       source
 	log       *slog.Logger
 	now       func() time.Time
-	noted     func(l Log, base protocol.Seq, pos uint64) // told where records are; may be nil
+	noted     func(l Log, base protocol.Seq, pos uint64)                 // told where records are; may be nil
 	subscribe func(context.Context, Log) (unsubscribe func(), err error) // returns once the server has it
 
 	cache     *cache

@@ -11,7 +11,7 @@ import (
 const (
 	notedRecordsMax = 64        // live records kept while a fill runs; beyond, the fill reads them
 	notedBytesMax   = 256 << 10 // the same in bytes
-	syncPatience      = 20 * time.Millisecond
+	syncPatience    = 20 * time.Millisecond
 )
 
 // Position is what a watch can serve.
