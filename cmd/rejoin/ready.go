@@ -76,3 +76,17 @@ func localServer(dataDir string) (r readyData, ok bool) {
 	err = syscall.Kill(r.PID, 0)
 	return r, err == nil || errors.Is(err, syscall.EPERM)
 }
+
+// retract removes what the server of a data directory said about itself.
+func retract(dataDir string) error { return removeReady(serverFile(dataDir)) }
+
+// removeReady removes the ready data of an earlier server; an empty path is none.
+func removeReady(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", path, cause(err))
+	}
+	return nil
+}

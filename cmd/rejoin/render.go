@@ -125,9 +125,9 @@ func (v *view) event(w *bufio.Writer, e client.Event) error {
 			return v.line(w, string(e.Body))
 		}
 		return v.delta(w, a.Assistant.Type, a.Assistant.Delta)
-	case "agent_start", "turn_start", "message_start", "message_end", "turn_end", "agent_settled", "tool_execution_update", "queue_update":
+	case "agent_start", "turn_start", "message_start", "turn_end", "agent_settled", "tool_execution_update", "queue_update":
 		return nil // what they say is shown otherwise
-	case "agent_end":
+	case "message_end", "agent_end":
 		return v.endLine(w)
 	case "tool_execution_start":
 		return v.line(w, fmt.Sprintf("[%s %s]", a.ToolName, a.Args))

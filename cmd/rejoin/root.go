@@ -72,6 +72,7 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
 	f := root.PersistentFlags()
 	f.StringVar(&a.dataDir, "data-dir", "", "data directory of the local server (default $XDG_DATA_HOME/rejoin or ~/.local/share/rejoin)")
 	root.AddCommand(

@@ -135,11 +135,6 @@ func (a *app) serve(ctx context.Context, s *settings) error {
 }
 
 func (a *app) runServer(ctx context.Context, s *settings, log *slog.Logger) error {
-	if s.readyFile != "" {
-		if err := os.Remove(s.readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove the old ready file %s: %w", s.readyFile, cause(err))
-		}
-	}
 	srv, err := build(ctx, s, log)
 	if err != nil {
 		return explain(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -122,14 +123,7 @@ func (s *settings) resolveAgents(exe string) error {
 	if len(s.Agents) == 0 {
 		s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{exe, "demo-agent"}}
 	}
-	names := make([]string, 0, len(s.Agents))
-	for name, a := range s.Agents {
-		names = append(names, name)
-		if len(a.Argv) == 0 || a.Argv[0] == "" {
-			return fmt.Errorf("agent %q has no argv", name)
-		}
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(s.Agents))
 	if s.Default == "" && len(names) == 1 {
 		s.Default = names[0]
 	}
@@ -139,7 +133,15 @@ func (s *settings) resolveAgents(exe string) error {
 	if _, ok := s.Agents[s.Default]; !ok {
 		return fmt.Errorf("default names %q, which is none of the agents %v", s.Default, names)
 	}
-	return nil
+	return s.brokerConfig().Validate()
+}
+
+// brokerConfig is the part of the settings that the broker wants.
+func (s *settings) brokerConfig() broker.Config {
+	return broker.Config{
+		Agents: s.Agents, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
+		AllowArgv: s.AllowArgv, DataDir: s.dataDir, Version: version(),
+	}
 }
 
 func (s *settings) resolveListeners() error {

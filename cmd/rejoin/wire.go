@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/journal"
+	"rejoin/protocol"
 	"rejoin/snapshot"
 	"rejoin/worker"
 )
@@ -40,6 +43,7 @@ type server struct {
 	tokenFile string
 }
 
+// adapters are the agents that a worker of this program understands.
 func adapters() map[string]agent.Adapter {
 	m := map[string]agent.Adapter{}
 	for _, a := range []agent.Adapter{jsonl.Adapter{}, lines.Adapter{}, demo.Adapter{}} {
@@ -60,7 +64,11 @@ func build(ctx context.Context, cfg *settings, log *slog.Logger) (*server, error
 	if err != nil {
 		return nil, err
 	}
-	if err := s.assemble(ctx); err != nil {
+	err = removeReady(cfg.readyFile) // this process has the lock: it is an earlier server's
+	if err == nil {
+		err = s.assemble(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.unbuild(ctx))
 	}
 	return s, nil
@@ -91,20 +99,14 @@ func (s *server) assemble(ctx context.Context) error {
 		return err
 	}
 	folds := snapshot.NewReader(s.node, foldsKept)
-	known := adapters()
-	names := make([]string, 0, len(known))
-	for name := range known {
-		names = append(names, name)
-	}
-	s.broker, err = broker.New(broker.Config{
-		Agents: s.cfg.Agents, Default: s.cfg.Default, Adapters: names, Workers: []string{workerID},
-		AllowArgv: s.cfg.AllowArgv, Token: token, DataDir: s.cfg.dataDir, Version: version(), Logger: s.log,
-	}, s.node, folds)
+	bc := s.cfg.brokerConfig()
+	bc.Token, bc.StderrTail, bc.RemoveStderr, bc.Logger = token, worker.StderrTail, worker.RemoveStderr, s.log
+	s.broker, err = broker.New(bc, s.node, folds)
 	if err != nil {
 		return err
 	}
 	s.worker, err = worker.New(worker.Config{
-		ID: workerID, DataDir: s.cfg.dataDir, Adapters: known, EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
+		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
 		SessionsMax: s.cfg.Limits.MaxSessions, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
@@ -180,69 +182,107 @@ func (s *server) listen() error {
 func (s *server) stopAccepting() error {
 	var errs []error
 	for _, l := range s.listeners {
-		errs = append(errs, l.Close())
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // a listener that failed is closed already
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
-}
-
-// part is one of the goroutines of a server, with the context that ends it.
-type part struct {
-	name string
-	end  context.CancelFunc
-	done chan struct{}
 }
 
 // run serves until ctx ends or a part fails, then stops in order. ready is called
 // once everything runs.
 func (s *server) run(ctx context.Context, ready func() error) error {
-	var wg sync.WaitGroup
-	failed := make(chan error, len(s.listeners)+3) // room for every part and ready
-	life := context.WithoutCancel(ctx)
-	start := func(name string, f func(context.Context) error) part {
-		ctx, end := context.WithCancel(life)
-		p := part{name: name, end: end, done: make(chan struct{})}
-		wg.Go(func() {
-			defer close(p.done)
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				failed <- fmt.Errorf("%s: %w", name, err)
-			}
-		})
-		return p
-	}
-	w := start("worker", s.worker.Run)
-	b := start("broker", s.broker.Run)
-	var ls []part
+	c := crew{failed: make(chan error, len(s.listeners)+2)} // room for every part
+	w := c.start(ctx, "worker", s.worker.Run)
+	b := c.start(ctx, "broker", s.broker.Run)
+	err := s.awaitWorker(ctx)
+	ls := make([]*part, 0, len(s.listeners))
 	for _, l := range s.listeners {
-		ls = append(ls, start(l.URL(), func(ctx context.Context) error { return l.Serve(ctx, s.gateway) }))
+		ls = append(ls, c.start(ctx, l.URL(), func(ctx context.Context) error { return l.Serve(ctx, s.gateway) }))
 	}
-	if err := ready(); err != nil {
-		failed <- err
+	if err == nil {
+		err = ready()
 	}
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-		s.log.Error("stopping because a part failed", slog.Any("error", err))
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-c.failed:
+		}
 	}
-	err = errors.Join(err, s.stopAccepting())
-	stop(w) // children end; their last events still reach clients
-	for _, l := range ls {
-		l.end()
+	if err != nil && ctx.Err() == nil {
+		s.log.Error("stopping because a part failed", slog.Any(protocol.LogError, err))
 	}
-	stop(ls...)
+	err = errors.Join(err, s.stopAccepting(), retract(s.cfg.dataDir))
+	stop(w)     // children end; their last events still reach clients
+	stop(ls...) // connections
 	s.gateway.Close()
 	stop(b)
-	wg.Wait()
-	err = errors.Join(err, s.closeJournal(ctx))
-	if err == nil {
+	c.wg.Wait()
+	if err = errors.Join(err, s.closeJournal(ctx)); err == nil {
 		s.log.Info("stopped")
 	}
 	return err
 }
 
-func stop(parts ...part) {
+// crew is the goroutines of a running server.
+type crew struct {
+	wg     sync.WaitGroup
+	failed chan error
+}
+
+// part is one of them, with what ends it.
+type part struct {
+	end  context.CancelFunc
+	done chan struct{}
+}
+
+// start runs f until its part is ended; an error before that goes to failed. The
+// end of ctx does not end it: parts end in order.
+func (c *crew) start(ctx context.Context, name string, f func(context.Context) error) *part {
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	p := &part{end: end, done: make(chan struct{})}
+	c.wg.Go(func() {
+		defer close(p.done)
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			c.failed <- fmt.Errorf("%s: %w", name, err)
+		}
+	})
+	return p
+}
+
+// stop ends parts together and waits for them.
+func stop(parts ...*part) {
 	for _, p := range parts {
 		p.end()
+	}
+	for _, p := range parts {
 		<-p.done
+	}
+}
+
+// workerPoll is how often a worker that does not serve yet is asked.
+const workerPoll = 2 * time.Millisecond
+
+// awaitWorker returns when the worker serves, so that the first request of the
+// first client finds it.
+func (s *server) awaitWorker(ctx context.Context) error {
+	ask, err := json.Marshal(protocol.WorkerRequest{Op: protocol.OpInfo})
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	tick := time.NewTicker(workerPoll)
+	defer tick.Stop()
+	for {
+		within, cancel := context.WithTimeout(ctx, protocol.DispatchTimeout)
+		_, err := s.node.Bus().Request(within, protocol.WorkerSubject(workerID), ask)
+		cancel()
+		if !errors.Is(err, journal.ErrNoOwner) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
