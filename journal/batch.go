@@ -10,7 +10,7 @@ import (
 // errEventLine: an event's line would break the record's framing.
 var errEventLine = errors.New("journal: event body holds a line feed")
 
-// idleBytesMax is the buffer that a batch keeps while its writer is idle.
+// idleBytesMax is the largest buffer that a writer keeps while it is idle.
 const idleBytesMax = 64 << 10
 
 // batch is events that wait for their record, already encoded. A writer has
@@ -107,12 +107,7 @@ func (b *batch) reset() {
 	b.thens = b.thens[:0]
 }
 
-// shrink lets go of buffers that only a burst needed; b is empty.
-func (b *batch) shrink() {
-	if cap(b.lines) > idleBytesMax {
-		b.lines = nil
-	}
-	if cap(b.ends) > protocol.RecordEventsMax {
-		b.ends, b.thens = nil, nil
-	}
+// bulky reports that the batch holds buffers that only a burst needs.
+func (b *batch) bulky() bool {
+	return cap(b.lines) > idleBytesMax || cap(b.ends) > protocol.RecordEventsMax
 }

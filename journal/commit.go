@@ -15,6 +15,8 @@ import (
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = time.Second
+	// bulkyFor is how long an idle writer keeps large buffers.
+	bulkyFor = time.Second
 )
 
 // errRetake: a late record of the predecessor was found (row 6).
@@ -32,13 +34,49 @@ func (w *Writer) run(ctx context.Context) {
 		if w.finished() {
 			return
 		}
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
+		if err := w.idle(ctx); err != nil {
 			w.fail(ErrClosed)
 			return
 		}
 	}
+}
+
+// idle waits for something to do. What a burst left in buffers is let go when
+// the next one does not follow soon.
+func (w *Writer) idle(ctx context.Context) error {
+	var quiet <-chan time.Time
+	if w.bulky() {
+		t := time.NewTimer(bulkyFor)
+		defer t.Stop()
+		quiet = t.C
+	}
+	for {
+		select {
+		case <-w.wake:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-quiet:
+			w.shrink()
+		}
+	}
+}
+
+// bulky reports that the writer holds more memory than an idle one should.
+func (w *Writer) bulky() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.active.bulky() || w.filling.bulky() || cap(w.rec) > idleBytesMax
+}
+
+func (w *Writer) shrink() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.active = new(batch)
+	if len(w.filling.ends) == 0 {
+		w.filling = new(batch)
+	}
+	w.rec = nil
 }
 
 // collect reports whether there are events to write, without taking them off
@@ -52,8 +90,7 @@ func (w *Writer) collect() bool {
 	return len(w.filling.ends) > 0
 }
 
-// finished ends the writer when it is closing and has written everything; else
-// it is idle and lets go of what a burst left.
+// finished ends the writer when it is closing and has written everything.
 func (w *Writer) finished() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,12 +101,6 @@ func (w *Writer) finished() bool {
 		w.err = ErrClosed
 		w.notify()
 		return true
-	}
-	w.active.reset()
-	w.active.shrink()
-	w.filling.shrink()
-	if cap(w.rec) > idleBytesMax {
-		w.rec = nil
 	}
 	return false
 }

@@ -106,3 +106,47 @@ func appendEvents(tb testing.TB, w *journal.Writer, from, n int) {
 }
 
 func newEpoch() protocol.Epoch { return protocol.NewEpoch(time.Unix(1764500000, 0)) }
+
+// eventually waits until ok holds.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	ctx := deadline(tb)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// readAll returns the bodies of a log from seq 1 on and checks their density.
+func readAll(tb testing.TB, n *journal.Node, l journal.Log) []string {
+	tb.Helper()
+	var bodies []string
+	for after := protocol.Seq(0); ; {
+		tail, err := n.Tail(deadline(tb), l)
+		if err != nil {
+			tb.Fatalf("Tail: %v", err)
+		}
+		if after == tail.Head {
+			return bodies
+		}
+		recs, err := n.Read(deadline(tb), l, after, 1<<20)
+		if err != nil || len(recs) == 0 {
+			tb.Fatalf("Read after %d: %d records, %v", after, len(recs), err)
+		}
+		for _, r := range recs {
+			for i := range r.Len() {
+				e, err := protocol.ParseEventLine(r.Line(i))
+				if err != nil || e.Seq != after+1 {
+					tb.Fatalf("event %d where %d belongs: %v", e.Seq, after+1, err)
+				}
+				after++
+				bodies = append(bodies, string(e.Body))
+			}
+		}
+	}
+}

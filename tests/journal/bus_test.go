@@ -1,0 +1,73 @@
+package journal_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"rejoin/journal"
+)
+
+func TestBus(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	b := n.Bus()
+	if _, err := b.Request(deadline(t), "worker.w1", nil); !errors.Is(err, journal.ErrNoOwner) {
+		t.Errorf("nobody serves: %v, want ErrNoOwner", err)
+	}
+	var held []func([]byte)
+	var order []string
+	release := make(chan struct{})
+	var wg sync.WaitGroup
+	end, err := b.Serve("worker.w1", func(data []byte, reply func([]byte)) {
+		switch string(data) {
+		case "silent":
+		case "late":
+			wg.Go(func() { <-release; reply([]byte("late answer")); reply([]byte("twice")) })
+			held = append(held, reply)
+		default:
+			order = append(order, string(data))
+			reply(append([]byte("re:"), data...))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := make(chan string, 1)
+	go func() {
+		got, err := b.Request(context.WithoutCancel(deadline(t)), "worker.w1", []byte("late"))
+		late <- fmt.Sprint(string(got), err)
+	}()
+	// A reply that is held back delays nobody.
+	for i := range 100 {
+		got, err := b.Request(deadline(t), "worker.w1", fmt.Append(nil, i))
+		if want := fmt.Sprintf("re:%d", i); err != nil || string(got) != want {
+			t.Fatalf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	close(release)
+	if got := <-late; got != "late answer<nil>" {
+		t.Errorf("late request: %s", got)
+	}
+	big := bytes.Repeat([]byte("x"), 2<<20)
+	if got, err := b.Request(deadline(t), "worker.w1", big); err != nil || len(got) != len(big)+3 {
+		t.Errorf("2 MiB request: %d bytes, %v", len(got), err)
+	}
+	ctx, cancel := context.WithCancel(deadline(t))
+	cancel()
+	if _, err := b.Request(ctx, "worker.w1", []byte("silent")); !errors.Is(err, context.Canceled) {
+		t.Errorf("no answer: %v, want context.Canceled", err)
+	}
+	end()
+	wg.Wait()
+	if _, err := b.Request(deadline(t), "worker.w1", nil); !errors.Is(err, journal.ErrNoOwner) {
+		t.Errorf("after stop: %v, want ErrNoOwner", err)
+	}
+	for i := range 100 {
+		if order[i] != fmt.Sprint(i) {
+			t.Fatalf("request %d came at place %d", i, i)
+		}
+	}
+}

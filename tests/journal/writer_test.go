@@ -1,0 +1,254 @@
+package journal_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+// lastLine reads n lines and returns the last of them.
+func lastLine(r io.Reader, n int) string {
+	s := bufio.NewScanner(r)
+	for range n {
+		if !s.Scan() {
+			break
+		}
+	}
+	return s.Text()
+}
+
+// Proves I-J3: of two writers only the newer run writes, and what the older one
+// had acknowledged stays.
+func TestFenceBetweenWriters(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	l := logOf(n, "s1")
+	failed := make(chan error, 1)
+	cfg := writerConfig(l, 1, newEpoch())
+	cfg.Failed = func(err error) { failed <- err }
+	w1 := open(t, n, cfg)
+	appendEvents(t, w1, 0, 50)
+
+	w2 := open(t, n, writerConfig(l, 2, ""))
+	told := make(chan error, 1)
+	if _, err := w1.Append(event(99), func(err error) { told <- err }); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []chan error{told, failed} {
+		select {
+		case err := <-c:
+			if !errors.Is(err, journal.ErrFenced) {
+				t.Errorf("old writer: %v, want ErrFenced", err)
+			}
+		case <-deadline(t).Done():
+			t.Fatal("the old writer was not told")
+		}
+	}
+	appendEvents(t, w2, 50, 50)
+	if got := readAll(t, n, l); len(got) != 102 || strings.Contains(strings.Join(got, ""), `{"n":99}{"n":50}`) {
+		t.Errorf("%d events, want 102", len(got))
+	}
+	if _, err := n.OpenWriter(deadline(t), writerConfig(l, 2, "")); !errors.Is(err, journal.ErrFenced) {
+		t.Errorf("the same run again: %v, want ErrFenced", err)
+	}
+}
+
+// Many takeovers while the owner of the moment writes: every acknowledged event
+// is in the log once, in order. Proves I-J3 under races.
+func TestFenceUnderLoad(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	l := logOf(n, "s1")
+	var mu sync.Mutex
+	acked := map[string]bool{}
+	var wg sync.WaitGroup
+	for run := protocol.Run(1); run <= 12; run++ {
+		cfg := writerConfig(l, run, "")
+		if run == 1 {
+			cfg.Epoch = newEpoch()
+		}
+		w := open(t, n, cfg)
+		wg.Go(func() {
+			for i := range 100000 {
+				body := fmt.Sprintf(`"%d/%d"`, run, i)
+				_, err := w.Append(&protocol.Event{Body: []byte(body)}, func(err error) {
+					if err == nil {
+						mu.Lock()
+						acked[body] = true
+						mu.Unlock()
+					}
+				})
+				if err != nil || w.WaitRoom(t.Context()) != nil {
+					return // fenced
+				}
+				if run == 12 && i == 500 {
+					return
+				}
+			}
+		})
+		eventually(t, "some events of this run", func() bool { return w.Durable() > w.Head()-w.Head()/2 || w.Durable() > 200 })
+	}
+	wg.Wait()
+	eventually(t, "the log at rest", func() bool {
+		a, err := n.Tail(deadline(t), l)
+		b, err2 := n.Tail(deadline(t), l)
+		return err == nil && err2 == nil && a == b
+	})
+	seen := map[string]int{}
+	for _, body := range readAll(t, n, l) {
+		seen[body]++
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for body := range acked {
+		if seen[body] != 1 {
+			t.Errorf("acknowledged %s is in the log %d times", body, seen[body])
+		}
+	}
+	if len(acked) == 0 {
+		t.Error("nothing was acknowledged")
+	}
+}
+
+// Lines of several MiB are stored whole, between small ones.
+func TestLargeEvents(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	l := logOf(n, "s1")
+	w := open(t, n, writerConfig(l, 1, newEpoch()))
+	want := []string{`{"type":"session_start"}`}
+	for i, size := range []int{10, 3 << 20, 10, 5 << 20, 9 << 20, 10} {
+		body := `"` + strings.Repeat(string(rune('a'+i)), size) + `"`
+		want = append(want, body)
+		if _, err := w.Append(&protocol.Event{Body: []byte(body)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeWriter(t, w)
+	got := readAll(t, n, l)
+	if len(got) != len(want) {
+		t.Fatalf("%d events, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("event %d differs: %d bytes, want %d", i+1, len(got[i]), len(want[i]))
+		}
+	}
+}
+
+// A full shard stalls its writers, loses nothing, and lets them go on when
+// there is room.
+func TestFullShard(t *testing.T) {
+	cfg := small(t, t.TempDir())
+	cfg.Shards, cfg.MaxBytes = 1, 4<<20
+	n := start(t, cfg)
+	hog, victim := logOf(n, "hog"), logOf(n, "victim")
+	w := open(t, n, writerConfig(victim, 1, newEpoch()))
+	h := open(t, n, writerConfig(hog, 1, newEpoch()))
+	noise := []byte(`"` + noise(60<<10) + `"`)
+	for i := 0; ; i++ {
+		if _, err := h.Append(&protocol.Event{Body: noise}, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := h.Flush(ctx)
+		cancel()
+		if err != nil {
+			break // full
+		}
+		if i > 100 {
+			t.Fatal("6 MB fit in 4 MiB")
+		}
+	}
+	// A smaller record may still fit: fill up to the last byte.
+	told := make(chan error, 1)
+	if _, err := w.Append(&protocol.Event{Body: noise}, func(err error) { told <- err }); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Stalled", w.Stalled)
+	if w.Durable() != 1 {
+		t.Errorf("durable %d while full", w.Durable())
+	}
+	if err := n.Purge(deadline(t), hog); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-told:
+		if err != nil || w.Durable() != 2 {
+			t.Errorf("after the purge: %v, durable %d", err, w.Durable())
+		}
+	case <-deadline(t).Done():
+		t.Fatal("the writer did not go on")
+	}
+	eventually(t, "not Stalled", func() bool { return !w.Stalled() })
+	if got := readAll(t, n, victim); len(got) != 2 {
+		t.Errorf("%d events of the victim, want 2", len(got))
+	}
+}
+
+// noise is n characters that do not compress well.
+func noise(n int) string {
+	var b strings.Builder
+	x := uint64(88172645463325252)
+	for b.Len() < n {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b.WriteByte(' ' + 3 + byte(x%56)) // printable, no quote, no backslash
+	}
+	return b.String()
+}
+
+// A larger MaxBytes takes effect at the next start.
+func TestLimitFollowsConfig(t *testing.T) {
+	cfg := small(t, t.TempDir())
+	cfg.Shards, cfg.MaxBytes = 1, 1<<20
+	for round, limit := range []int64{1 << 20, 8 << 20} {
+		cfg.MaxBytes = limit
+		n := start(t, cfg)
+		wc := writerConfig(logOf(n, "s1"), protocol.Run(round+1), "")
+		if round == 0 {
+			wc.Epoch = newEpoch()
+		}
+		w := open(t, n, wc)
+		big := []byte(`"` + noise(400<<10) + `"`)
+		stored := 0
+		for range 8 {
+			if _, err := w.Append(&protocol.Event{Body: big}, func(err error) {
+				if err == nil {
+					stored++
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := w.Close(ctx)
+		cancel()
+		if full := round == 0; full != errors.Is(err, journal.ErrClosed) || full == (stored == 8) {
+			t.Errorf("limit %d: %d stored, Close: %v", limit, stored, err)
+		}
+		stop(t, n)
+	}
+}
+
+func TestOpenWriterChecksNames(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	for _, l := range []journal.Log{
+		{Key: protocol.Key{Workspace: "default", Session: "a.b"}},
+		{Key: protocol.Key{Workspace: "", Session: "a"}},
+		{Key: protocol.Key{Workspace: "default", Session: "a>"}},
+		{Key: protocol.Key{Workspace: "default", Session: "a"}, Shard: 8},
+		{Key: protocol.Key{Workspace: "default", Session: "a"}, Shard: -1},
+	} {
+		if _, err := n.OpenWriter(deadline(t), writerConfig(l, 1, newEpoch())); err == nil {
+			t.Errorf("%+v: no error", l)
+		}
+	}
+}
