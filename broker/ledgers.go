@@ -43,15 +43,15 @@ func newLedgers(folds *snapshot.Reader) *ledgers {
 }
 
 // lookup returns what the log knows of a command.
-func (l *ledgers) lookup(ctx context.Context, node *journal.Node, log journal.Log, id string) (known snapshot.Admitted, ok bool, err error) {
-	err = l.with(ctx, node, log, func(g *snapshot.Ledger) { known, ok = g.Lookup(id) })
+func (l *ledgers) lookup(ctx context.Context, node *journal.Node, at journal.Log, id string) (known snapshot.Admitted, ok bool, err error) {
+	err = l.with(ctx, node, at, func(g *snapshot.Ledger) { known, ok = g.Lookup(id) })
 	return known, ok, err
 }
 
 // statuses returns what the log knows of some commands.
-func (l *ledgers) statuses(ctx context.Context, node *journal.Node, log journal.Log, ids []string) ([]protocol.CommandStatus, error) {
+func (l *ledgers) statuses(ctx context.Context, node *journal.Node, at journal.Log, ids []string) ([]protocol.CommandStatus, error) {
 	out := make([]protocol.CommandStatus, 0, len(ids))
-	err := l.with(ctx, node, log, func(g *snapshot.Ledger) {
+	err := l.with(ctx, node, at, func(g *snapshot.Ledger) {
 		for _, id := range ids {
 			out = append(out, g.Status(id))
 		}
@@ -60,26 +60,26 @@ func (l *ledgers) statuses(ctx context.Context, node *journal.Node, log journal.
 }
 
 // with calls f with the ledger of the log up to its head.
-func (l *ledgers) with(ctx context.Context, node *journal.Node, log journal.Log, f func(*snapshot.Ledger)) error {
-	k := l.get(log)
+func (l *ledgers) with(ctx context.Context, node *journal.Node, at journal.Log, f func(*snapshot.Ledger)) error {
+	k := l.get(at)
 	select {
 	case k.turn <- struct{}{}:
 		defer func() { <-k.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	tail, err := node.Tail(ctx, log)
+	tail, err := node.Tail(ctx, at)
 	if err != nil {
-		return fmt.Errorf("read the head of %s: %w", log.Key, err)
+		return fmt.Errorf("read the head of %s: %w", at.Key, err)
 	}
-	if at := (protocol.Cursor{Epoch: tail.Epoch, Seq: tail.Head}); k.ledger == nil || k.head != at {
+	if head := (protocol.Cursor{Epoch: tail.Epoch, Seq: tail.Head}); k.ledger == nil || k.head != head {
 		h := &snapshot.History{Ledger: snapshot.NewLedger()}
 		if !tail.Empty {
-			if h, err = l.folds.Load(ctx, log, tail.Head); err != nil {
+			if h, err = l.folds.Load(ctx, at, tail.Head); err != nil {
 				return err
 			}
 		}
-		k.ledger, k.head = h.Ledger, at
+		k.ledger, k.head = h.Ledger, head
 		l.weigh(k)
 	}
 	f(k.ledger)
@@ -87,15 +87,15 @@ func (l *ledgers) with(ctx context.Context, node *journal.Node, log journal.Log,
 }
 
 // get returns the kept ledger of a log, the newest from now on.
-func (l *ledgers) get(log journal.Log) *keptLedger {
+func (l *ledgers) get(at journal.Log) *keptLedger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e, ok := l.kept[log]; ok {
+	if e, ok := l.kept[at]; ok {
 		l.lru.MoveToFront(e)
 		return e.Value.(*keptLedger)
 	}
-	k := &keptLedger{log: log, turn: make(chan struct{}, 1)}
-	l.kept[log] = l.lru.PushFront(k)
+	k := &keptLedger{log: at, turn: make(chan struct{}, 1)}
+	l.kept[at] = l.lru.PushFront(k)
 	l.shrink()
 	return k
 }

@@ -90,13 +90,13 @@ func (b *Broker) insist(ctx context.Context, rec *protocol.SessionRecord, f func
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		log := b.log.With(slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
+		note := b.log.With(slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
 		if !errors.Is(err, journal.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-			log.Error("session not recovered")
+			note.Error("session not recovered")
 			b.giveUp(ctx, rec)
 			return
 		}
-		log.Warn("session not recovered yet")
+		note.Warn("session not recovered yet")
 		pause := time.NewTimer(recoverPause)
 		select {
 		case <-pause.C:

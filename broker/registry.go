@@ -14,7 +14,7 @@ import (
 	"rejoin/protocol"
 )
 
-// ErrNotOwner: the newest run of the session is not the caller's. It wraps
+// ErrNotOwner says that the newest run of the session is not the caller's. It wraps
 // journal.ErrFenced: kill the child, write nothing.
 var ErrNotOwner = fmt.Errorf("broker: the session's newest run is another's: %w", journal.ErrFenced)
 

@@ -130,16 +130,16 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 	if err == nil {
 		return
 	}
-	log := b.log.With(slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+	note := b.log.With(slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 	if ctx.Err() != nil {
-		log.Warn("restart cut short by the server's stop")
+		note.Warn("restart cut short by the server's stop")
 		return
 	}
 	if !b.restarts.plan(k, false) {
-		log.Warn("restart failed; the session is left as it is")
+		note.Warn("restart failed; the session is left as it is")
 		return
 	}
-	log.Warn("restart failed; it is tried again")
+	note.Warn("restart failed; it is tried again")
 }
 
 // markSettled notes that the end of a session has reached the disk.

@@ -12,13 +12,13 @@ import (
 
 const epoch = protocol.Epoch("01JZZZZZZZZZZZZZZZZZZZZZZZ")
 
-func broker(t testing.TB, seq protocol.Seq, run protocol.Run, body any) *protocol.Event {
-	t.Helper()
+func broker(tb testing.TB, seq protocol.Seq, run protocol.Run, body any) *protocol.Event {
+	tb.Helper()
 	b, ok := body.(string)
 	if !ok {
 		enc, err := json.Marshal(body)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		b = string(enc)
 	}

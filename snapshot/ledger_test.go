@@ -10,20 +10,20 @@ import (
 	"rejoin/snapshot"
 )
 
-func admit(t testing.TB, seq protocol.Seq, id, verb, value string) *protocol.Event {
-	t.Helper()
+func admit(tb testing.TB, seq protocol.Seq, id, verb, value string) *protocol.Event {
+	tb.Helper()
 	c := protocol.CommandEvent{Type: protocol.TypeCommand, CommandID: id, Client: protocol.CommandClient{Name: "c"}, Verb: verb}
 	if verb == "" {
 		c.Command = protocol.RawJSON(value)
 	} else {
 		c.Params = protocol.RawJSON(value)
 	}
-	return broker(t, seq, 1, c)
+	return broker(tb, seq, 1, c)
 }
 
-func outcome(t testing.TB, seq protocol.Seq, id string, o protocol.Outcome, result string) *protocol.Event {
-	t.Helper()
-	return broker(t, seq, 1, protocol.CommandOutcome{
+func outcome(tb testing.TB, seq protocol.Seq, id string, o protocol.Outcome, result string) *protocol.Event {
+	tb.Helper()
+	return broker(tb, seq, 1, protocol.CommandOutcome{
 		Type: protocol.TypeCommandOutcome, CommandID: id, Outcome: o, Result: protocol.RawJSON(result),
 	})
 }

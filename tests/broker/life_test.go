@@ -220,7 +220,7 @@ func TestRestart(t *testing.T) {
 	id := w.startSession(broker.StartParams{Agent: "again"}).ID
 	w.worker.exit(w.ctx, key(id), protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndExited, ExitCode: ptr(1)})
 	_, err := w.broker.Command(w.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
-	if e := wantReason(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
+	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
 		t.Error("a restart is scheduled: retryable")
 	}
 	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).State == "running" })
@@ -228,7 +228,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.broker.Command(w.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
-	if e := wantReason(t, err, protocol.ReasonSessionUnavailable); e.Retryable {
+	if e := refusal(t, err, protocol.ReasonSessionUnavailable); e.Retryable {
 		t.Error("nobody starts it again: not retryable")
 	}
 	wantHistory(t, w.history(id), "1 1 session_start", "2 1 session_end exited", "3 2 session_resumed", "4 2 session_end stopped")

@@ -128,12 +128,12 @@ func (p *puppet) serve(data []byte, reply func([]byte)) {
 
 func (p *puppet) do(ctx context.Context, req protocol.WorkerRequest) protocol.WorkerReply {
 	k := protocol.Key{Workspace: req.Workspace, Session: req.Session}
-	switch req.Op {
-	case protocol.OpStart:
+	if req.Op == protocol.OpStart {
 		return p.begin(ctx, req.Record, req.Record.Epoch, protocol.SessionStart{
 			Type: protocol.TypeSessionStart, Agent: req.Record.Agent, Adapter: req.Record.Adapter, PID: 1, Run: req.Record.Run, Title: req.Record.Title,
 		})
-	case protocol.OpResume:
+	}
+	if req.Op == protocol.OpResume {
 		return p.begin(ctx, req.Record, "", protocol.SessionResumed{Type: protocol.TypeSessionResumed, Run: req.Record.Run})
 	}
 	if req.Op == protocol.OpInfo && req.Session == "" {
@@ -168,9 +168,10 @@ func (p *puppet) do(ctx context.Context, req protocol.WorkerRequest) protocol.Wo
 			out.Statuses = append(out.Statuses, s.ledger.Status(id))
 		}
 		return out
+	default:
+		p.tb.Errorf("unexpected %s", req.Op)
+		return protocol.WorkerReply{NotOwner: true}
 	}
-	p.tb.Errorf("unexpected %s", req.Op)
-	return protocol.WorkerReply{NotOwner: true}
 }
 
 func (p *puppet) begin(ctx context.Context, rec *protocol.SessionRecord, epoch protocol.Epoch, body any) protocol.WorkerReply {

@@ -216,7 +216,7 @@ func TestLedgerWithoutOwner(t *testing.T) {
 		_, err := w.broker.Command(w.ctx, admin, id, protocol.CommandInput{ID: "a", Command: protocol.RawJSON(`{"x":2}`)})
 		wantReason(t, err, protocol.ReasonConflict)
 		_, err = w.broker.Command(w.ctx, admin, id, protocol.CommandInput{ID: "b", Command: protocol.RawJSON(`{"x":1}`)})
-		if e := wantReason(t, err, protocol.ReasonSessionUnavailable); e.Retryable {
+		if e := refusal(t, err, protocol.ReasonSessionUnavailable); e.Retryable {
 			t.Error("retryable without a restart")
 		}
 		st, err := w.broker.CommandStatus(w.ctx, observer, id, []string{"b", "a"})

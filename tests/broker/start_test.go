@@ -71,7 +71,7 @@ func TestStartRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := w.broker.Start(w.ctx, tt.who, tt.params)
-			e := wantReason(t, err, tt.want)
+			e := refusal(t, err, tt.want)
 			if !strings.Contains(e.Message, tt.text) {
 				t.Errorf("message %q does not name %q", e.Message, tt.text)
 			}
@@ -159,7 +159,7 @@ func TestStartUnanswered(t *testing.T) {
 	w.start(false)
 	w.worker.unreg()
 	_, err := w.broker.Start(w.ctx, admin, broker.StartParams{CommandID: "c", SessionID: "s"})
-	if e := wantReason(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
+	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
 		t.Errorf("not retryable: %v", e)
 	}
 	if list, err := w.broker.List(w.ctx, admin, broker.ListParams{}); err != nil || len(list) != 0 {

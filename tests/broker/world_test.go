@@ -208,7 +208,13 @@ func describe(tb testing.TB, e *protocol.Event) string {
 func key(id string) protocol.Key { return protocol.Key{Workspace: "default", Session: id} }
 
 // wantReason fails unless err has that reason.
-func wantReason(tb testing.TB, err error, want protocol.Reason) *protocol.Error {
+func wantReason(tb testing.TB, err error, want protocol.Reason) {
+	tb.Helper()
+	_ = refusal(tb, err, want)
+}
+
+// refusal returns err as what it must be.
+func refusal(tb testing.TB, err error, want protocol.Reason) *protocol.Error {
 	tb.Helper()
 	e, ok := protocol.AsError(err)
 	if !ok || e.Reason != want {
