@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"rejoin/broker"
+	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
 )
@@ -259,5 +261,130 @@ func TestAuthenticate(t *testing.T) {
 	}
 	if !w.broker.AuthRequired() {
 		t.Error("a token is configured")
+	}
+}
+
+// unanswered has the puppet do what it is asked, and its answer lost.
+func (w *world) unanswered(op protocol.WorkerOp, do bool) {
+	w.worker.setRefuse(func(r protocol.WorkerRequest) *protocol.WorkerReply {
+		if r.Op != op {
+			return nil
+		}
+		if do {
+			w.worker.do(w.ctx, r)
+		}
+		return &protocol.WorkerReply{}
+	})
+}
+
+// TestAnswerLost: a start or resume whose answer is lost is undone, and may be repeated.
+func TestAnswerLost(t *testing.T) {
+	for _, do := range []bool{false, true} {
+		w := newWorld(t)
+		w.start(true)
+		w.unanswered(protocol.OpStart, do)
+		params := broker.StartParams{CommandID: "c"}
+		_, err := w.broker.Start(w.ctx, admin, params)
+		if e := refusal(t, err, protocol.ReasonOutcomeUnknown); !e.Retryable {
+			t.Error("not retryable")
+		}
+		w.worker.setRefuse(nil)
+		id := w.startSession(params).ID
+		list, err := w.broker.List(w.ctx, admin, broker.ListParams{})
+		if err != nil || len(list) != 1 || list[0].ID != id {
+			t.Errorf("done %v: left %+v, %v", do, list, err)
+		}
+		if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+			t.Fatal(err)
+		}
+		w.unanswered(protocol.OpResume, do)
+		_, err = w.broker.Resume(w.ctx, admin, id, "", nil)
+		wantReason(t, err, protocol.ReasonOutcomeUnknown)
+		if info := w.info(id); info.State != "exited" {
+			t.Errorf("done %v: after an unanswered resume: %+v", do, info)
+		}
+		w.worker.setRefuse(nil)
+		if info, err := w.broker.Resume(w.ctx, admin, id, "", nil); err != nil || info.State != "running" {
+			t.Errorf("done %v: resume: %+v, %v", do, info, err)
+		}
+		w.kill()
+	}
+}
+
+// TestOwnerLost: what a worker does not have any more is ended by the broker.
+func TestOwnerLost(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	w.send(id, "a", `1`)
+	w.worker.lose(key(id))
+	_, err := w.broker.Command(w.ctx, admin, id, protocol.CommandInput{ID: "b", Command: protocol.RawJSON(`1`)})
+	wantReason(t, err, protocol.ReasonSessionUnavailable)
+	if r := w.send(id, "a", `1`); !r.Duplicate {
+		t.Errorf("known: %+v", r)
+	}
+	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	wantHistory(t, w.history(id), "1 1 session_start", "2 1 command a", "3 2 command_outcome a interrupted", "4 2 session_end stopped")
+	if info := w.info(id); info.State != "exited" || info.Run != 2 {
+		t.Errorf("info: %+v", info)
+	}
+}
+
+// TestFencedOwner: a worker that writes on after a delete is fenced.
+// Proves I-J3.
+func TestFencedOwner(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	id := w.startSession(broker.StartParams{}).ID
+	s := w.worker.session(key(id))
+	w.worker.setRefuse(func(r protocol.WorkerRequest) *protocol.WorkerReply {
+		if r.Op == protocol.OpStop {
+			return &protocol.WorkerReply{} // it says so
+		}
+		return nil
+	})
+	if err := w.broker.Delete(w.ctx, admin, id); err != nil {
+		t.Fatal(err)
+	}
+	e := &protocol.Event{Run: 1, Source: protocol.SourceChild, Body: []byte(`1`)}
+	_, err := s.w.Append(e, nil)
+	if err == nil {
+		err = s.w.Flush(w.ctx)
+	}
+	if !errors.Is(err, journal.ErrFenced) {
+		t.Errorf("append: %v", err)
+	}
+	err = w.broker.Registry().Update(w.ctx, key(id), 1, func(*protocol.SessionRecord) {})
+	if !errors.Is(err, journal.ErrFenced) {
+		t.Errorf("update: %v", err)
+	}
+	wantHistory(t, w.history(id), "2 2 session_deleted")
+}
+
+// TestWaitsForRecovery: requests that touch sessions wait until Recover is through.
+func TestWaitsForRecovery(t *testing.T) {
+	w := newWorld(t)
+	w.start(false)
+	id := w.startSession(broker.StartParams{}).ID
+	w.kill()
+	w.boot()
+	got := make(chan protocol.SessionInfo, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		info, err := w.broker.Info(w.ctx, admin, id)
+		if err != nil {
+			t.Errorf("info: %v", err)
+		}
+		got <- info
+	})
+	harness.Holds(t, 20*time.Millisecond, "the request waits", func() bool { return len(got) == 0 })
+	if err := w.broker.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if info := <-got; info.State != "interrupted" {
+		t.Errorf("info: %+v", info)
 	}
 }

@@ -242,6 +242,17 @@ func (p *puppet) exit(ctx context.Context, k protocol.Key, end protocol.SessionE
 	})
 }
 
+// lose forgets a session without a word to anybody.
+func (p *puppet) lose(k protocol.Key) {
+	p.mu.Lock()
+	s := p.sessions[k]
+	delete(p.sessions, k)
+	p.mu.Unlock()
+	if err := s.w.Close(p.tb.Context()); err != nil {
+		p.tb.Errorf("close writer: %v", err)
+	}
+}
+
 func (p *puppet) append(ctx context.Context, s *live, body any) *protocol.Event {
 	e := s.event(body)
 	seq, err := s.w.Append(e, nil)

@@ -181,6 +181,25 @@ func TestUncleanBoot(t *testing.T) {
 	}
 }
 
+// TestRecoverLostLog: a session whose log is gone though it had one goes on in a
+// new epoch, above every seq that was known.
+func TestRecoverLostLog(t *testing.T) {
+	w := newWorld(t)
+	w.boot()
+	epoch := protocol.NewEpoch(time.Now())
+	w.store("sessions", "default.lost", protocol.SessionRecord{
+		Workspace: "default", ID: "lost", Shard: w.node.ShardOf(key("lost")), Epoch: epoch, Run: 4, Owner: "w1", Head: 9, Floor: 1,
+		Status: protocol.StatusIdle, Agent: "plain", Adapter: "jsonl", Argv: []string{"prog"}, Title: "kept",
+	})
+	if err := w.broker.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantHistory(t, w.history("lost"), "10 5 epoch_start unclean_boot", "11 5 session_interrupted server_restart")
+	if info := w.info("lost"); info.Epoch == epoch || info.Head != 11 || info.Floor != 10 || info.Title != "kept" {
+		t.Errorf("info: %+v", info)
+	}
+}
+
 // TestRecoverResumes: policy resume brings an interrupted session back.
 func TestRecoverResumes(t *testing.T) {
 	w := newWorld(t)
