@@ -101,6 +101,7 @@ func (s *settings) resolve(exe string) error {
 			return &usageError{err}
 		}
 	}
+	orDefault(&s.Durability, defaultSettings().Durability)
 	d, err := journal.ParseDurability(s.Durability)
 	if err != nil {
 		return usagef("--durability %s: %w", s.Durability, err)
@@ -212,6 +213,9 @@ func orDefault[T comparable](v *T, d T) {
 }
 
 func (s *settings) resolveLog() error {
+	d := defaultSettings()
+	orDefault(&s.LogFormat, d.LogFormat)
+	orDefault(&s.LogLevel, d.LogLevel)
 	if s.LogFormat != "text" && s.LogFormat != "json" {
 		return fmt.Errorf("--log-format %s: want text or json", s.LogFormat)
 	}

@@ -282,7 +282,7 @@ func (s *server) awaitWorker(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
 }
