@@ -125,7 +125,8 @@ func (r *Registry) create(ctx context.Context, rec *protocol.SessionRecord) erro
 }
 
 // change applies f to the newest record of k and stores the result, as often as
-// somebody else is faster. An error of f is returned and nothing is stored; a
+// somebody else is faster. An error of f is returned and nothing is stored,
+// once f has seen what the bucket has: the copy in memory may be behind. A
 // record that f leaves as it was is not stored either.
 func (r *Registry) change(
 	ctx context.Context, k protocol.Key, f func(*protocol.SessionRecord) error,
@@ -134,11 +135,15 @@ func (r *Registry) change(
 	if err != nil {
 		return nil, err
 	}
-	cur, err := r.current(ctx, k)
+	cur, fresh, err := r.current(ctx, k)
 	for ; err == nil; cur, err = r.fetch(ctx, k) {
 		next := clone(cur.rec)
 		if err := f(next); err != nil {
-			return nil, err
+			if fresh {
+				return nil, err
+			}
+			fresh = true
+			continue
 		}
 		if reflect.DeepEqual(next, cur.rec) {
 			return cur.rec, nil
@@ -155,6 +160,7 @@ func (r *Registry) change(
 		if !errors.Is(err, journal.ErrRevision) {
 			return nil, err
 		}
+		fresh = true
 	}
 	return nil, err
 }
@@ -176,15 +182,16 @@ func (r *Registry) remove(ctx context.Context, k protocol.Key) error {
 	return nil
 }
 
-// current returns what is known here, or else what the bucket has.
-func (r *Registry) current(ctx context.Context, k protocol.Key) (entry, error) {
+// current returns what is known here, or else, fresh, what the bucket has.
+func (r *Registry) current(ctx context.Context, k protocol.Key) (e entry, fresh bool, err error) {
 	r.mu.Lock()
-	e := r.cache[k]
+	e = r.cache[k]
 	r.mu.Unlock()
 	if e.rec != nil {
-		return e, nil
+		return e, false, nil
 	}
-	return r.fetch(ctx, k)
+	e, err = r.fetch(ctx, k)
+	return e, true, err
 }
 
 // fetch reads the newest record of k from the bucket.

@@ -164,6 +164,8 @@ func FuzzFold(f *testing.F) {
 	f.Add([]byte{0, 0xff, 0xff, 0xfe, '{', '}'}, uint8(0))
 	for i, b := range bodies {
 		f.Add(append([]byte{0, byte(len(b))}, b...), uint8(i))
+		f.Add(append([]byte{0, byte(len(b) - 1)}, b[:len(b)-1]...), uint8(i)) // cut off
+		f.Add([]byte{byte(len(bodies)), 0x11, byte(i), 0x11, 12, 0x11}, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
 		events := script(data)
@@ -171,11 +173,7 @@ func FuzzFold(f *testing.F) {
 		whole, pieces := snapshot.New("s"), snapshot.New("s")
 		for i, e := range events {
 			if i == k {
-				decoded, err := snapshot.Decode(snapshot.Encode(pieces))
-				if err != nil {
-					t.Fatalf("decode what Encode made: %v", err)
-				}
-				pieces = decoded
+				pieces = through(t, pieces)
 			}
 			body := bytes.Clone(e.Body)
 			snapshot.Apply(whole, epoch, e)
@@ -184,10 +182,23 @@ func FuzzFold(f *testing.F) {
 				t.Fatal("Apply changed the event")
 			}
 		}
+		if k == len(events) {
+			pieces = through(t, pieces)
+		}
 		if w, p := snapshot.Encode(whole), snapshot.Encode(pieces); !bytes.Equal(w, p) {
 			t.Errorf("folded at once\n%s\nin pieces\n%s", w, p)
 		}
 	})
+}
+
+// through takes a state through its bytes.
+func through(t *testing.T, s *protocol.State) *protocol.State {
+	t.Helper()
+	decoded, err := snapshot.Decode(snapshot.Encode(s))
+	if err != nil {
+		t.Fatalf("decode what Encode made: %v", err)
+	}
+	return decoded
 }
 
 func BenchmarkApplyChild(b *testing.B) {

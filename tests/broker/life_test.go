@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -65,6 +66,53 @@ func TestResumeRace(t *testing.T) {
 	wg.Wait()
 	if n := w.worker.count(protocol.OpResume); n != 1 {
 		t.Errorf("%d resumes", n)
+	}
+}
+
+// TestTwoBrokers: of two brokers over one registry one grants the run, and each
+// hears of what the other did.
+// Proves I-B2.
+func TestTwoBrokers(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	other := w.newBroker()
+	if err := other.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := other.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+	id := w.startSession(broker.StartParams{}).ID
+	harness.Eventually(t, "the other broker hears of the session", func() bool {
+		_, err := other.Info(w.ctx, admin, id)
+		return err == nil
+	})
+	for run := protocol.Run(2); run < 20; run++ {
+		if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "the other broker hears of its end", func() bool {
+			info, err := other.Info(w.ctx, admin, id)
+			return err == nil && info.State == "exited"
+		})
+		var wg sync.WaitGroup
+		for _, b := range []*broker.Broker{w.broker, other, w.broker, other} {
+			wg.Go(func() {
+				if info, err := b.Resume(w.ctx, admin, id, "", nil); err != nil || info.Run != run {
+					t.Errorf("run %d: %+v, %v", run, info, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := w.worker.count(protocol.OpResume); n != int(run)-1 {
+			t.Fatalf("run %d: %d resumes", run, n)
+		}
 	}
 }
 

@@ -150,6 +150,7 @@ func TestUncleanBoot(t *testing.T) {
 	if err := w.broker.Registry().Update(w.ctx, key("live"), 1, func(r *protocol.SessionRecord) { r.Head = 9 }); err != nil {
 		t.Fatal(err)
 	}
+	plain := w.startSession(broker.StartParams{SessionID: "plain"})
 	settledEpoch := w.info("settled").Epoch
 	w.kill()
 	w.powerCut()
@@ -159,6 +160,10 @@ func TestUncleanBoot(t *testing.T) {
 	info := w.info("live")
 	if info.Epoch == live.Epoch || info.Head != 12 || info.Floor != 10 || info.State != "interrupted" || info.Title != "kept" {
 		t.Errorf("live: %+v", info)
+	}
+	wantHistory(t, w.history("plain"), "1 1 session_start", "2 2 epoch_start unclean_boot", "3 2 session_interrupted server_restart")
+	if info := w.info("plain"); info.Epoch == plain.Epoch || info.Floor != 2 {
+		t.Errorf("plain: %+v", info)
 	}
 	if info := w.info("settled"); info.Epoch != settledEpoch || info.Head != 2 {
 		t.Errorf("settled: %+v", info)

@@ -70,7 +70,13 @@ func (w *world) boot() {
 		w.tb.Fatalf("journal: %v", err)
 	}
 	w.node, w.folds = node, snapshot.NewReader(node, 0)
-	w.broker, err = broker.New(broker.Config{
+	w.broker = w.newBroker()
+	w.worker = newPuppet(w.tb, "w1", node, w.broker.Registry(), w.folds)
+}
+
+func (w *world) newBroker() *broker.Broker {
+	w.tb.Helper()
+	b, err := broker.New(broker.Config{
 		Agents: map[string]broker.AgentConfig{
 			"plain": {Adapter: "jsonl", Argv: []string{"prog", "--id={sessionId}", "--agent={agentSessionId}", "--in={cwd}"}},
 			"open": {
@@ -80,15 +86,15 @@ func (w *world) boot() {
 			"again": {Adapter: "jsonl", Argv: []string{"prog"}, Restart: protocol.RestartResume},
 		},
 		Default: "plain", Adapters: []string{"jsonl", "lines"}, Workers: []string{"w1"},
-		AllowArgv: true, Token: "secret", DataDir: w.dir, Logger: log,
+		AllowArgv: true, Token: "secret", DataDir: w.dir, Logger: slog.New(slog.NewTextHandler(w.tb.Output(), nil)),
 		RemoveStderr: func(dir string, k protocol.Key) error {
 			return os.RemoveAll(filepath.Join(dir, "stderr", k.Workspace, k.Session))
 		},
-	}, node, w.folds)
+	}, w.node, snapshot.NewReader(w.node, 0))
 	if err != nil {
 		w.tb.Fatalf("broker: %v", err)
 	}
-	w.worker = newPuppet(w.tb, "w1", node, w.broker.Registry(), w.folds)
+	return b
 }
 
 func (w *world) run() {
