@@ -89,7 +89,7 @@ func plain(err error) error {
 // hello authenticates, or without a token finds out whether a server is there.
 func (l *link) hello(ctx context.Context, o *Options) error {
 	line := requestLine(idHello, "ping", nil)
-	if o.Token != "" || o.Name != "" {
+	if o.Token != "" {
 		params, err := encode(struct {
 			Token string `json:"token"`
 			Name  string `json:"name,omitempty"`

@@ -19,7 +19,7 @@ type Options struct {
 	// Token to authenticate with. Empty means none: a server that wants one answers
 	// every request with -32001.
 	Token string
-	// Name is what the server's records call this client. Empty means none.
+	// Name is what the server may call this client; it is sent along with Token.
 	Name string
 	// Wait makes Dial try until its context ends instead of once.
 	Wait bool

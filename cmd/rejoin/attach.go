@@ -74,8 +74,7 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 				return err
 			}
 		case client.KindEnd:
-			_, err := fmt.Fprintf(a.err, "session %s is %s\n", info.ID, plainLine(m.End.Reason))
-			return err
+			return a.sayGone(info.ID, m.End)
 		case client.KindSynced:
 			v.synced = true
 		}

@@ -62,10 +62,21 @@ func (a *app) events(ctx context.Context, c *conn, session string, o client.Subs
 		case client.KindSnapshot:
 			_, err := fmt.Fprintf(a.err, "the events up to %d are not kept (%s)\n", m.Seq, plainLine(m.Snapshot.Reason))
 			return err
-		case client.KindSynced, client.KindEnd:
+		case client.KindEnd:
+			return a.sayGone(session, m.End)
+		case client.KindSynced:
 		}
 		return nil
 	})
+}
+
+// sayGone tells why the server ended a subscription, unless it was asked to.
+func (a *app) sayGone(session string, end *client.End) error {
+	if end.Reason == "until" {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.err, "session %s is %s\n", session, plainLine(end.Reason))
+	return err
 }
 
 // errDone ends follow in order.
