@@ -34,6 +34,7 @@ type follower struct {
 	link    *link
 	batch   []Message
 	bytes   int
+	last    int // length of the batch before: a guess at this one's
 	memory  arena
 	backoff backoff
 }
@@ -131,7 +132,7 @@ func (f *follower) flush(ctx context.Context) bool {
 	f.sub.at.Store(&c)
 	select {
 	case f.sub.batches <- f.batch:
-		f.batch, f.bytes = nil, 0
+		f.last, f.batch, f.bytes = len(f.batch), nil, 0
 		return true
 	case <-ctx.Done():
 		return false
@@ -318,7 +319,7 @@ func (f *follower) pong(result json.RawMessage) error {
 // keep adds a message to the batch; anything delivered is progress.
 func (f *follower) keep(m Message, size int) {
 	if f.batch == nil {
-		f.batch = make([]Message, 0, 8)
+		f.batch = make([]Message, 0, max(1, f.last))
 	}
 	f.batch = append(f.batch, m)
 	f.bytes += size
