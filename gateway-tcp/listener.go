@@ -101,7 +101,8 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 	})
 	var conns sync.WaitGroup
 	err := l.accept(ctx, func(c net.Conn) {
-		conns.Go(func() { s.Serve(ctx, newPipe(c, l.limits.RequestBytesMax), l.URL()) })
+		p, url := newPipe(c, l.limits.RequestBytesMax), l.URL()
+		conns.Go(func() { s.Serve(ctx, p, url) })
 	})
 	if errors.Is(err, net.ErrClosed) {
 		<-ctx.Done() // closed: here or by Close

@@ -74,31 +74,50 @@ type scope struct {
 // run reads until the input ends, writes until nothing is left, and returns when
 // every goroutine of the connection has.
 func (c *conn) run(ctx context.Context) {
-	reads, cancel := context.WithCancel(ctx)
-	defer cancel()
-	sc := scope{effects: ctx, reads: reads}
+	end := c.begin(ctx)
+	c.read(end.sc)
+	end.wait(c)
+}
+
+// ending is what run needs after the reader's end.
+type ending struct {
+	sc      scope
+	cancel  context.CancelFunc // of sc.reads
+	writer  sync.WaitGroup
+	drained chan struct{} // closed after drain
+	keep    func() bool   // false when drain runs or has run
+}
+
+// begin starts the writer and what watches the clock and the server's end.
+func (c *conn) begin(ctx context.Context) *ending {
+	e := &ending{drained: make(chan struct{})}
+	e.sc.effects = ctx
+	e.sc.reads, e.cancel = context.WithCancel(ctx)
 	if !c.srv.auth.AuthRequired() {
 		c.who, c.authed = c.srv.auth.Authenticate("")
 	}
 	if !c.authed {
 		c.authTime = time.AfterFunc(c.srv.cfg.AuthTimeout, c.authExpired)
-		defer c.authTime.Stop()
 	}
-	drained := make(chan struct{})
-	keep := context.AfterFunc(ctx, func() {
-		defer close(drained)
+	e.keep = context.AfterFunc(ctx, func() {
+		defer close(e.drained)
 		c.drain()
 	})
+	e.writer.Go(func() { c.write(e.sc) })
+	return e
+}
 
-	var writer sync.WaitGroup
-	writer.Go(func() { c.write(sc) })
-	c.read(sc)
-	writer.Wait()
-	cancel()
+// wait returns when nothing of the connection runs any more.
+func (e *ending) wait(c *conn) {
+	e.writer.Wait()
+	e.cancel()
 	c.jobs.Wait()
-	if !keep() {
-		<-drained
+	if !e.keep() {
+		<-e.drained
 		c.cutter.Stop()
+	}
+	if c.authTime != nil {
+		c.authTime.Stop()
 	}
 	c.releaseAll()
 }

@@ -8,28 +8,35 @@ import (
 )
 
 // read is the reader: it takes frames until the input ends or the connection
-// does, answers what can be answered at once and hands the rest to jobs.
+// does, answers what can be answered at once and hands the rest to jobs. It
+// waits most of its life: what it does is in calls, so that its stack is small.
 func (c *conn) read(sc scope) {
 	for c.awaitRoom() {
 		frame, err := c.pipe.ReadFrame()
-		switch {
-		case err == nil:
-		case errors.Is(err, protocol.ErrLineTooLong):
-			c.answer(protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "request exceeds size limit")), nil)
-			c.finish(CloseTooBig, "request exceeds size limit")
-			return
-		case errors.Is(err, io.EOF):
-			c.inputEnded()
-			return
-		default:
-			c.logTransport("read", err)
-			c.kill(CloseInternal, "read failed")
+		if err != nil {
+			c.inputFailed(err)
 			return
 		}
 		if c.stopping() {
 			return
 		}
 		c.take(sc, frame)
+	}
+}
+
+// inputFailed ends the connection as its input ended.
+//
+//go:noinline
+func (c *conn) inputFailed(err error) {
+	switch {
+	case errors.Is(err, protocol.ErrLineTooLong):
+		c.answer(protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "request exceeds size limit")), nil)
+		c.finish(CloseTooBig, "request exceeds size limit")
+	case errors.Is(err, io.EOF):
+		c.inputEnded()
+	default:
+		c.logTransport("read", err)
+		c.kill(CloseInternal, "read failed")
 	}
 }
 

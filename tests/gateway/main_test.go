@@ -46,7 +46,7 @@ func echo([]string) int {
 
 // world is a server in this process.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	core    *gateway.Server
 	serving context.Context // of connections that a test serves itself
 	listen  func(url string) *gatewaytcp.Listener
@@ -54,7 +54,7 @@ type world struct {
 }
 
 // newWorld starts everything; it ends with the test.
-func newWorld(t *testing.T, cfg gateway.Config) *world {
+func newWorld(t testing.TB, cfg gateway.Config) *world {
 	t.Helper()
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -125,12 +125,12 @@ func newWorld(t *testing.T, cfg gateway.Config) *world {
 
 // client is a raw connection.
 type client struct {
-	t *testing.T
+	t testing.TB
 	net.Conn
 	r *bufio.Reader
 }
 
-func dialURL(t *testing.T, url string) *client {
+func dialURL(t testing.TB, url string) *client {
 	t.Helper()
 	network, address, _ := strings.Cut(url, "://")
 	var d net.Dialer
@@ -198,7 +198,7 @@ func (c *client) start(session string) {
 	c.ask(`{"id":"start","method":"start_session","params":{"sessionId":"`+session+`","argv":["`+strings.Join(argv, `","`)+`"]}}`, `"sessionId":"`+session+`"`)
 }
 
-func socketURL(t *testing.T) string {
+func socketURL(t testing.TB) string {
 	t.Helper()
 	return "unix://" + filepath.Join(t.TempDir(), "s")
 }
