@@ -205,11 +205,13 @@ func (r *reader) forward(ctx context.Context, w walk) ([]*Record, error) {
 	if prev != nil {
 		chain, chained = prev.sum, true
 	}
+	singles := w.singles()
 	for {
-		msgs, more, err := r.batch(ctx, w.log, w.start, w.maxBytes)
+		msgs, more, err := r.some(ctx, w, singles > 0)
 		if err != nil {
 			return out, err
 		}
+		singles--
 		if len(msgs) == 0 && len(out) == 0 && !asked {
 			asked = true
 			if msgs, err = r.leaderNext(ctx, w.log, w.start); err != nil {
@@ -252,10 +254,32 @@ func (r *reader) forward(ctx context.Context, w walk) ([]*Record, error) {
 				return out, nil
 			}
 		}
-		if !more || len(out) > 0 && len(asm.set) == 0 {
+		if !more || singles < 0 && len(out) > 0 && len(asm.set) == 0 {
 			return out, nil
 		}
 	}
+}
+
+// singles is how many messages are read one by one before batches: a batch
+// makes the server count what is left on the subject, which on a stream not
+// looked at for a while means reading its blocks from here to the end.
+func (w *walk) singles() int {
+	if w.maxBytes <= 128<<10 {
+		return 256
+	}
+	return 16
+}
+
+// some reads the next message of w, or the next batch.
+func (r *reader) some(ctx context.Context, w walk, single bool) (msgs []rawMsg, more bool, err error) {
+	if !single {
+		return r.batch(ctx, w.log, w.start, w.maxBytes)
+	}
+	m, ok, err := r.next(ctx, w.log, w.start)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	return []rawMsg{m}, true, nil
 }
 
 // after is the first seq that is missing between prev and m.
