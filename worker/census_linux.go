@@ -189,10 +189,10 @@ func signalProcess(p *process, sig syscall.Signal) error {
 	switch {
 	case err == nil:
 		err = unix.PidfdSendSignal(fd, sig, nil, 0)
-	case err != unix.ESRCH: //nolint:errorlint // a bare errno; no pidfd: the start time was right a moment ago
+	case err != unix.ESRCH: // no pidfd: the start time was right a moment ago
 		err = unix.Kill(p.pid, sig)
 	}
-	if err == unix.ESRCH { //nolint:errorlint // a bare errno
+	if err == unix.ESRCH {
 		return nil
 	}
 	return err

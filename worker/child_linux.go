@@ -95,7 +95,7 @@ func (c *child) reap() (code *int, signal *string) {
 	}
 	var ws unix.WaitStatus
 	for {
-		if _, err := unix.Wait4(c.pid, &ws, 0, nil); err != unix.EINTR { //nolint:errorlint // a bare errno
+		if _, err := unix.Wait4(c.pid, &ws, 0, nil); err != unix.EINTR {
 			if err != nil {
 				return nil, nil
 			}

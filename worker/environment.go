@@ -124,8 +124,7 @@ func startError(name, path, cwd string, err error) error {
 	if !errors.As(err, &errno) {
 		return err // ours, not the program's
 	}
-	switch errno {
-	case syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE:
+	if errno == syscall.EAGAIN || errno == syscall.ENOMEM || errno == syscall.EMFILE || errno == syscall.ENFILE {
 		return protocol.Errorf(protocol.ReasonOverloaded, "failed to start %s: %s", name, errno.Error())
 	}
 	return startFailed(name, errno.Error()+" (looked for "+path+")")

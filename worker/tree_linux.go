@@ -71,7 +71,7 @@ func (t *tree) signal(sig syscall.Signal) {
 	if sig == syscall.SIGKILL {
 		t.lastKill = time.Now()
 	}
-	if err := unix.Kill(-t.leader.pid, sig); err != nil && err != unix.ESRCH { //nolint:errorlint // a bare errno
+	if err := unix.Kill(-t.leader.pid, sig); err != nil && err != unix.ESRCH {
 		t.log.Debug("signal the group", slog.Int(protocol.LogPID, t.leader.pid), slog.Any(protocol.LogError, err))
 	}
 	for _, p := range t.known {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -276,15 +277,15 @@ func (s *sess) awaitEvent(what string, ok func(protocol.Event) bool) protocol.Ev
 	return found
 }
 
-func (s *sess) awaitChild(body string) protocol.Event {
+func (s *sess) awaitChild(body string) {
 	s.h.tb.Helper()
-	return s.awaitEvent("the child prints "+body, func(e protocol.Event) bool {
+	s.awaitEvent("the child prints "+body, func(e protocol.Event) bool {
 		return e.Source == protocol.SourceChild && string(e.Body) == body
 	})
 }
 
 // awaitEnd waits until the session has left the worker and returns its last event.
-func (s *sess) awaitEnd() (protocol.Event, protocol.SessionEnd) {
+func (s *sess) awaitEnd() protocol.SessionEnd {
 	s.h.tb.Helper()
 	harness.Eventually(s.h.tb, "the session leaves", func() bool { return s.h.ask(s.req(protocol.OpInfo)).NotOwner })
 	events := s.events()
@@ -293,7 +294,7 @@ func (s *sess) awaitEnd() (protocol.Event, protocol.SessionEnd) {
 	if err := json.Unmarshal(last.Body, &end); err != nil || end.Type != protocol.TypeSessionEnd {
 		s.h.tb.Fatalf("last event is %s", last.Body)
 	}
-	return last, end
+	return end
 }
 
 func (s *sess) record() protocol.SessionRecord { return s.h.reg.get(s.key) }
@@ -318,7 +319,7 @@ func reasonOf(r protocol.WorkerReply) protocol.Reason {
 func describe(end protocol.SessionEnd) string {
 	code, sig := "null", "null"
 	if end.ExitCode != nil {
-		code = fmt.Sprint(*end.ExitCode)
+		code = strconv.Itoa(*end.ExitCode)
 	}
 	if end.Signal != nil {
 		sig = *end.Signal

@@ -173,7 +173,7 @@ func TestChildThatDoesNotRead(t *testing.T) {
 	if r := deaf.stop(100 * time.Millisecond); r.Info == nil {
 		t.Errorf("stop: %+v", r)
 	}
-	_, end := deaf.awaitEnd()
+	end := deaf.awaitEnd()
 	if got := describe(end); got != "stopped null SIGTERM" {
 		t.Errorf("end: %s", got)
 	}

@@ -61,7 +61,7 @@ func TestStopOfAStubbornFamily(t *testing.T) {
 	if harness.Living(f.PID) || harness.Living(f.Grandchild) {
 		t.Errorf("alive after the stop: %+v", f)
 	}
-	if _, end := s.awaitEnd(); describe(end) != "stopped null SIGKILL" {
+	if end := s.awaitEnd(); describe(end) != "stopped null SIGKILL" {
 		t.Errorf("end: %s", describe(end))
 	}
 	if r := s.stop(0); !r.NotOwner {
@@ -72,10 +72,12 @@ func TestStopOfAStubbornFamily(t *testing.T) {
 func TestStopByEndOfInput(t *testing.T) {
 	h := newHost(t, hostConfig{})
 	s := h.start("s", "jsonl", "echo")
+	s.send("c", `1`, nil)
+	s.awaitChild(`1`) // it reads: the end of input is what ends it, not TERM
 	if r := s.stop(time.Minute); r.Info == nil {
 		t.Fatalf("stop: %+v", r)
 	}
-	if _, end := s.awaitEnd(); describe(end) != "stopped 0 null" {
+	if end := s.awaitEnd(); describe(end) != "stopped 0 null" {
 		t.Errorf("end: %s", describe(end))
 	}
 }
@@ -87,7 +89,7 @@ func TestLeaderLeavesDescendants(t *testing.T) {
 	h := newHost(t, hostConfig{})
 	s := h.start("s", "jsonl", "leaver")
 	f := s.family()
-	if _, end := s.awaitEnd(); describe(end) != "exited 7 null" {
+	if end := s.awaitEnd(); describe(end) != "exited 7 null" {
 		t.Errorf("end: %s", describe(end))
 	}
 	if harness.Living(f.Grandchild) {
@@ -115,7 +117,7 @@ func TestHiddenDescendantHoldsStdout(t *testing.T) {
 			_ = p.Kill()
 		}
 	}()
-	if _, end := s.awaitEnd(); describe(end) != "exited 5 null" {
+	if end := s.awaitEnd(); describe(end) != "exited 5 null" {
 		t.Errorf("end: %s", describe(end))
 	}
 	events := s.events()
@@ -231,7 +233,7 @@ func TestResume(t *testing.T) {
 	if _, r := h.launch(protocol.OpResume, rec); reasonOf(r) != protocol.ReasonInvalidParams {
 		t.Errorf("resume without program: %+v", r)
 	}
-	if _, end := s.awaitEnd(); describe(end) != "lost null null" {
+	if end := s.awaitEnd(); describe(end) != "lost null null" {
 		t.Errorf("end: %s", describe(end))
 	}
 	if got := s.record(); got.Status != protocol.StatusEnded || got.Exit == nil || got.Exit.Reason != protocol.EndLost {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,8 +19,8 @@ func TestOutputIsCompleteAndInOrder(t *testing.T) {
 	harness.Covers(t, "I-W2")
 	const n = 20000
 	h := newHost(t, hostConfig{})
-	s := h.start("s", "jsonl", "count", fmt.Sprint(n))
-	_, end := s.awaitEnd()
+	s := h.start("s", "jsonl", "count", strconv.Itoa(n))
+	end := s.awaitEnd()
 	if got := describe(end); got != "exited 0 null" {
 		t.Errorf("end: %s", got)
 	}
@@ -58,7 +59,7 @@ func TestOddOutput(t *testing.T) {
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := h.start(fmt.Sprintf("s%d", i), tt.adapter, "print", b64(tt.out), "3")
-			_, end := s.awaitEnd()
+			end := s.awaitEnd()
 			if got := describe(end); got != "exited 3 null" {
 				t.Errorf("end: %s", got)
 			}
@@ -84,8 +85,8 @@ func TestLineOverTheLimit(t *testing.T) {
 		bytes int
 		over  bool
 	}{{limit, false}, {limit + 1, true}, {40 * limit, true}} {
-		t.Run(fmt.Sprint(tt.bytes), func(t *testing.T) {
-			s := h.start(fmt.Sprintf("s%d", tt.bytes), "lines", "long", fmt.Sprint(tt.bytes))
+		t.Run(strconv.Itoa(tt.bytes), func(t *testing.T) {
+			s := h.start(fmt.Sprintf("s%d", tt.bytes), "lines", "long", strconv.Itoa(tt.bytes))
 			s.awaitEnd()
 			events := s.events()
 			if len(events) != 4 {
