@@ -10,8 +10,8 @@ import (
 
 // Config of a Server. It is not changed after New.
 type Config struct {
-	// RequestBytesMax is what the listeners were told, for the message of an
-	// over-long request. Zero means protocol.RequestBytesDefault.
+	// RequestBytesMax is the longest request. The listeners enforce it, where the
+	// line arrives; here it is only checked. Zero means protocol.RequestBytesDefault.
 	RequestBytesMax int
 	// AuthTimeout closes connections that do not authenticate. Zero means
 	// protocol.AuthTimeoutDefault.

@@ -147,6 +147,22 @@ func (l *eventLines) full(pg page, n int) bool {
 	return len(l.lines) > 0 && (len(l.lines) >= pg.limit || l.bytes+n > pg.bytes)
 }
 
+// room reports that the page wants more.
+func (l *eventLines) room(pg page) bool {
+	return len(l.lines) == 0 || len(l.lines) < pg.limit && l.bytes < pg.bytes
+}
+
+// chunk is how many bytes to read for what the page still wants: a page of few
+// events does not pay for a megabyte of them.
+func (l *eventLines) chunk(pg page) int {
+	return min(pg.bytes-l.bytes, max((pg.limit-len(l.lines))*eventBytesGuess, readChunkMin))
+}
+
+const (
+	eventBytesGuess = 512
+	readChunkMin    = 4 << 10
+)
+
 func (l *eventLines) add(seq protocol.Seq, line []byte) {
 	if len(l.lines) == 0 {
 		l.first, l.last = seq, seq
@@ -167,8 +183,8 @@ func (c *conn) readForward(ctx context.Context, log journal.Log, at extent, pg p
 	case pg.from+1 < at.floor:
 		return l, at.outside(protocol.ReasonTrimmed, "the log begins at %d", at.floor)
 	}
-	for cursor := pg.from; cursor < at.head; cursor = l.last {
-		records, err := c.srv.history.Read(ctx, log, cursor, pg.bytes-l.bytes)
+	for cursor := pg.from; cursor < at.head && l.room(pg); cursor = l.last {
+		records, err := c.srv.history.Read(ctx, log, cursor, l.chunk(pg))
 		if err != nil {
 			return l, err
 		}
@@ -202,8 +218,8 @@ func (c *conn) readBackward(ctx context.Context, log journal.Log, at extent, pg 
 		return l, at.outside(protocol.ReasonTrimmed, "the log begins at %d", at.floor)
 	}
 	defer func() { slices.Reverse(l.lines) }()
-	for ; cursor > at.floor; cursor = l.first {
-		records, err := c.srv.history.ReadBefore(ctx, log, cursor, pg.limit-len(l.lines), max(pg.bytes-l.bytes, 1))
+	for ; cursor > at.floor && l.room(pg); cursor = l.first {
+		records, err := c.srv.history.ReadBefore(ctx, log, cursor, pg.limit-len(l.lines), pg.bytes-l.bytes)
 		if err != nil {
 			return l, err
 		}

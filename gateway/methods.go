@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strconv"
 
 	"rejoin/broker"
@@ -109,6 +110,7 @@ func authenticate(c *conn, p protocol.Params) ([]byte, error) {
 	who, ok := c.srv.auth.Authenticate(token)
 	if !ok {
 		c.rejected = true
+		c.srv.log.Warn("invalid token", slog.Uint64(protocol.LogConn, c.id), slog.String("peer", c.pipe.Name()))
 		return nil, protocol.Errorf(protocol.ReasonAuthFailed, "invalid token")
 	}
 	c.mu.Lock()
