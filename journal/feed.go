@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,7 +18,18 @@ import (
 // notice of it, or the next record, shows the gap.
 type liveFeed struct {
 	nc     *nats.Conn
-	shards []chan *nats.Msg
+	shards []*shardFeed
+}
+
+// shardFeed is what waits for the feeder of one shard.
+type shardFeed struct {
+	shard int
+	ch    chan *nats.Msg // capacity feedMessages
+	lost  atomic.Bool    // there was a notice of lost messages since ch was last seen empty
+}
+
+func newShardFeed(shard int) *shardFeed {
+	return &shardFeed{shard: shard, ch: make(chan *nats.Msg, feedMessages)}
 }
 
 // openFeed connects the hub to the live subjects of the node.
@@ -38,10 +50,10 @@ func (h *Hub) openFeed(n *Node) error {
 		return fmt.Errorf("connect live: %w", err)
 	}
 	f := &liveFeed{nc: nc}
-	for range n.format.Shards {
-		ch := make(chan *nats.Msg, feedMessages)
-		f.shards = append(f.shards, ch)
-		h.wg.Go(func() { h.feedLoop(ch) })
+	for i := range n.format.Shards {
+		sf := newShardFeed(i)
+		f.shards = append(f.shards, sf)
+		h.wg.Go(func() { h.feedLoop(sf) })
 	}
 	h.feed, h.subscribe = f, f.subscribe
 	return nil
@@ -52,7 +64,7 @@ func (f *liveFeed) subscribe(ctx context.Context, l Log) (func(), error) {
 	if l.Shard < 0 || l.Shard >= len(f.shards) {
 		return nil, fmt.Errorf("journal: shard %d of %s: there are %d", l.Shard, l.Key, len(f.shards))
 	}
-	sub, err := f.nc.ChanSubscribe(liveSubjectOf(l), f.shards[l.Shard])
+	sub, err := f.nc.ChanSubscribe(liveSubjectOf(l), f.shards[l.Shard].ch)
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
@@ -72,7 +84,8 @@ func (f *liveFeed) subscribe(ctx context.Context, l Log) (func(), error) {
 func (f *liveFeed) close() { f.nc.Close() }
 
 // onReadErr takes the asynchronous errors of the live connection: whatever was
-// lost is looked for at once.
+// lost is looked for at once. NATS says it once while messages are being lost,
+// so the feeder looks again when it has caught up.
 func (h *Hub) onReadErr(sub *nats.Subscription, err error) {
 	if sub == nil || !errors.Is(err, nats.ErrSlowConsumer) {
 		h.log.Warn("journal connection", slog.String("name", "live"), slog.Any(protocol.LogError, err))
@@ -81,27 +94,31 @@ func (h *Hub) onReadErr(sub *nats.Subscription, err error) {
 	}
 	h.log.Debug("live records lost", slog.String("subject", sub.Subject))
 	if w := h.watchOf(sub.Subject); w != nil {
+		h.feed.shards[w.log.Shard].lost.Store(true)
 		w.check()
 	}
 }
 
 // feedLoop applies the live records of one shard. Waiters are woken once per
 // burst, not per record.
-func (h *Hub) feedLoop(ch <-chan *nats.Msg) {
+func (h *Hub) feedLoop(sf *shardFeed) {
 	moved := make([]*Watch, 0, feedBurst)
 	for {
 		select {
-		case m := <-ch:
+		case m := <-sf.ch:
 			moved = h.receiveMsg(moved, m)
 		case <-h.ctx.Done():
 			return
 		}
 		for more := true; more && len(moved) < feedBurst; {
 			select {
-			case m := <-ch:
+			case m := <-sf.ch:
 				moved = h.receiveMsg(moved, m)
 			default:
 				more = false
+				if sf.lost.Swap(false) {
+					h.checkShard(sf.shard)
+				}
 			}
 		}
 		for i, w := range moved {
@@ -111,6 +128,15 @@ func (h *Hub) feedLoop(ch <-chan *nats.Msg) {
 		}
 		clear(moved)
 		moved = moved[:0]
+	}
+}
+
+// checkShard asks for the tail of every watch of a shard.
+func (h *Hub) checkShard(shard int) {
+	for _, w := range h.all() {
+		if w.log.Shard == shard {
+			w.check()
+		}
 	}
 }
 

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"rejoin/protocol"
 )
@@ -22,15 +21,18 @@ func loseLive(t *testing.T, h *Hub) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	lossy := &liveFeed{nc: f.nc}
-	for i, to := range f.shards {
-		ch := make(chan *nats.Msg, feedMessages)
-		lossy.shards = append(lossy.shards, ch)
+	var lost atomic.Int64
+	for i, sf := range f.shards {
+		between := newShardFeed(i)
+		ch, to := between.ch, sf.ch
+		lossy.shards = append(lossy.shards, between)
 		rnd := rand.New(rand.NewPCG(uint64(i), 1))
 		wg.Go(func() {
 			for {
 				select {
 				case m := <-ch:
 					if rnd.IntN(10) == 0 {
+						lost.Add(1)
 						continue
 					}
 					select {
@@ -48,6 +50,10 @@ func loseLive(t *testing.T, h *Hub) {
 	t.Cleanup(func() {
 		cancel()
 		wg.Wait()
+		t.Logf("%d live records lost", lost.Load())
+		if lost.Load() == 0 {
+			t.Error("no live record was lost: nothing was tested")
+		}
 	})
 }
 
