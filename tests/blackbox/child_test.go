@@ -2,6 +2,7 @@ package blackbox
 
 import (
 	"bufio"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,7 @@ import (
 // scriptChild obeys its arguments one after the other:
 //
 //	put TEXT          print bytes as they are
+//	hex TEXT          print the bytes that TEXT encodes
 //	count A B SIZE    print {"type":"t","n":A} … B, padded to about SIZE bytes
 //	ticks N MS        print n=1 … N, MS milliseconds apart
 //	endless SIZE      print numbered lines for ever
@@ -67,6 +69,7 @@ var steps = map[string]struct {
 	do   func(s *script, a []string) error
 }{
 	"put":        {1, func(s *script, a []string) error { _, err := s.out.WriteString(a[0]); return err }},
+	"hex":        {1, (*script).hex},
 	"count":      {3, (*script).count},
 	"ticks":      {2, (*script).ticks},
 	"endless":    {1, (*script).endless},
@@ -111,6 +114,15 @@ func (s *script) numbered(n, size int) error {
 		return s.say(`{"type":"t","n":%d}`, n)
 	}
 	return s.say(`{"type":"t","n":%d,"p":"%s"}`, n, strings.Repeat("z", size))
+}
+
+func (s *script) hex(a []string) error {
+	b, err := hex.DecodeString(a[0])
+	if err != nil {
+		return err
+	}
+	_, err = s.out.Write(b)
+	return err
 }
 
 func (s *script) count(a []string) error {

@@ -66,7 +66,6 @@ func TestStartThatFails(t *testing.T) {
 		"no such program":   {"argv": []string{"/nonexistent/agent"}},
 		"not in PATH":       {"argv": []string{"no-such-agent-anywhere"}},
 		"not executable":    {"argv": []string{"/etc/hostname"}},
-		"empty argv":        {"argv": []string{}},
 		"argv of numbers":   {"argv": []int{1}},
 		"no such cwd":       {"argv": []string{"/bin/true"}, "cwd": "/nonexistent"},
 		"unknown adapter":   {"argv": []string{"/bin/true"}, "adapter": "nope"},
@@ -220,7 +219,7 @@ func TestEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got[0] != session || got[1] != "1" || got[2] != strings.TrimSpace(string(instance)) {
+	if !strings.HasSuffix(got[0], session) || got[1] != "1" || got[2] != strings.TrimSpace(string(instance)) {
 		t.Fatalf("the child's marks are %q", got)
 	}
 }

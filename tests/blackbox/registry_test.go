@@ -160,24 +160,25 @@ func TestWatchSessions(t *testing.T) {
 			Sessions       []info
 		}
 	}
-	read := func() watched {
+	read := func() (watched, string) {
 		t.Helper()
+		line := w.Line()
 		var m watched
-		if err := json.Unmarshal([]byte(w.Line()), &m); err != nil {
-			t.Fatal(err)
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%v in %s", err, line)
 		}
-		return m
+		return m, line
 	}
-	first := read()
+	first, line := read()
 	if first.Result == nil || first.Result.Sessions == nil || len(first.Result.Sessions) != 0 {
-		t.Fatalf("watch_sessions answered %+v", first)
+		t.Fatalf("watch_sessions answered %s", line)
 	}
 	cl := harness.Dial(t, s)
 	session := start(t, cl, "echo")
 	await := func(what string, ok func(watched) bool) {
 		t.Helper()
 		for {
-			m := read()
+			m, _ := read()
 			if m.Params.SubscriptionID != first.Result.SubscriptionID {
 				t.Fatalf("a notification of %d", m.Params.SubscriptionID)
 			}

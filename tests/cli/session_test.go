@@ -2,9 +2,9 @@ package cli_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,11 +78,11 @@ func checkEvents(t *testing.T, dir, sid string) {
 			t.Fatalf("line %d: %v: %s", i, err, line)
 		}
 	}
-	last := fmt.Sprint(len(all) - 1)
+	last := strconv.Itoa(len(all) - 1)
 	if out := want(t, dir, "events", sid, "--json", "--after", last); strings.TrimSpace(out) != all[len(all)-1] {
 		t.Errorf("events --after %s: %s", last, out)
 	}
-	if out := want(t, dir, "events", sid, "--after", fmt.Sprint(len(all))); out != "" {
+	if out := want(t, dir, "events", sid, "--after", strconv.Itoa(len(all))); out != "" {
 		t.Errorf("events after the last: %s", out)
 	}
 	follow := runOn(t, dir, "events", sid, "--follow", "--json")

@@ -137,6 +137,7 @@ func TestServerKilledUnderClients(t *testing.T) {
 
 // read collects events until the session was stopped.
 func read(ctx context.Context, t *testing.T, sub *client.Subscription, tell bool, progress chan protocol.Seq) []client.Event {
+	t.Helper()
 	var log []client.Event
 	for {
 		m, err := sub.Next(ctx)

@@ -148,8 +148,12 @@ func (c *Client) Pause() {
 	}
 }
 
-// Resume ends a Pause.
+// Resume ends a Pause. A small receive buffer grows: through a window of a few
+// kilobytes even the loopback carries little.
 func (c *Client) Resume() {
+	if tcp, ok := c.conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(1 << 20) // a closed connection has none
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.paused != nil {
@@ -263,14 +267,30 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return line[:len(line)-1], nil
 }
 
-// message is any line of a server.
+// message is any line of a server; one pass decodes it.
 type message struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Method  string          `json:"method"`
-	Params  json.RawMessage `json:"params"`
+	Params  note            `json:"params"`
 	Result  json.RawMessage `json:"result"`
 	Error   *RPCError       `json:"error"`
+}
+
+// note holds the params of every notification of a subscription.
+type note struct {
+	SubscriptionID uint64          `json:"subscriptionId"`
+	SessionID      string          `json:"sessionId"`
+	Epoch          string          `json:"epoch"`
+	Seq            uint64          `json:"seq"`
+	TS             int64           `json:"ts"`
+	Run            uint64          `json:"run"`
+	Source         string          `json:"source"`
+	CommandID      string          `json:"commandId"`
+	Event          json.RawMessage `json:"event"`
+	StateHash      string          `json:"stateHash"`
+	Reason         string          `json:"reason"`
+	State          json.RawMessage `json:"state"`
 }
 
 func (c *Client) take(line []byte) error {
@@ -284,7 +304,7 @@ func (c *Client) take(line []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Method != "" {
-		return c.notified(m.Method, m.Params)
+		return c.notified(m.Method, &m.Params)
 	}
 	return c.answered(&m)
 }
@@ -320,23 +340,17 @@ func (c *Client) answered(m *message) error {
 }
 
 // notified runs under mu.
-func (c *Client) notified(method string, params json.RawMessage) error {
-	var to struct {
-		ID uint64 `json:"subscriptionId"`
-	}
-	if err := json.Unmarshal(params, &to); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	s, ok := c.streams[to.ID]
+func (c *Client) notified(method string, p *note) error {
+	s, ok := c.streams[p.SubscriptionID]
 	switch {
-	case c.gone[to.ID]:
-		return fmt.Errorf("%s for subscription %d after its end", method, to.ID)
+	case c.gone[p.SubscriptionID]:
+		return fmt.Errorf("%s for subscription %d after its end", method, p.SubscriptionID)
 	case !ok:
-		return fmt.Errorf("%s for subscription %d before its response", method, to.ID)
+		return fmt.Errorf("%s for subscription %d before its response", method, p.SubscriptionID)
 	}
-	over, err := s.take(method, params)
+	over, err := s.take(method, p)
 	if over {
-		c.forget(to.ID, nil)
+		c.forget(p.SubscriptionID, nil)
 	}
 	return err
 }

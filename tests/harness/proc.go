@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// MarkedBy returns the living processes that carry KEY=VALUE in the environment
-// they were started with.
+// MarkedBy returns the living processes that carry KEY in the environment they
+// were started with, with that value or one that ends in /value.
 func MarkedBy(key, value string) []int {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil
 	}
-	mark := []byte(key + "=" + value)
 	var pids []int
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -24,7 +23,7 @@ func MarkedBy(key, value string) []int {
 			continue
 		}
 		env, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err != nil || !hasEntry(env, mark) || !Living(pid) {
+		if err != nil || !hasEntry(env, key+"=", value) || !Living(pid) {
 			continue // gone, or not ours
 		}
 		pids = append(pids, pid)
@@ -32,9 +31,9 @@ func MarkedBy(key, value string) []int {
 	return pids
 }
 
-func hasEntry(environ, mark []byte) bool {
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if bytes.Equal(entry, mark) {
+func hasEntry(environ []byte, name, value string) bool {
+	for entry := range strings.SplitSeq(string(environ), "\x00") {
+		if got, ok := strings.CutPrefix(entry, name); ok && (got == value || strings.HasSuffix(got, "/"+value)) {
 			return true
 		}
 	}

@@ -45,13 +45,12 @@ func (e *Event) Type() string {
 
 // Snapshot is a snapshot notification.
 type Snapshot struct {
-	SubscriptionID uint64          `json:"subscriptionId"`
-	SessionID      string          `json:"sessionId"`
-	Epoch          string          `json:"epoch"`
-	Seq            uint64          `json:"seq"`
-	StateHash      string          `json:"stateHash"`
-	Reason         string          `json:"reason"`
-	State          json.RawMessage `json:"state"`
+	SessionID string
+	Epoch     string
+	Seq       uint64
+	StateHash string
+	Reason    string
+	State     json.RawMessage
 }
 
 // Attached is the response of subscribe and resync.
@@ -68,9 +67,9 @@ type Attached struct {
 
 // End is a subscription_end notification.
 type End struct {
-	SessionID string `json:"sessionId"`
-	Seq       uint64 `json:"seq"`
-	Reason    string `json:"reason"`
+	SessionID string
+	Seq       uint64
+	Reason    string
 }
 
 // Stream is one subscription. The connection's reader feeds it and checks every
@@ -175,20 +174,25 @@ func (s *Stream) attach(a Attached) error {
 }
 
 // take checks one notification; over: the subscription has ended.
-func (s *Stream) take(method string, params json.RawMessage) (over bool, err error) {
+func (s *Stream) take(method string, p *note) (over bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.wake()
+	if p.SessionID != s.session {
+		err = fmt.Errorf("%w: %s of %q in a subscription of %s", ErrBrokeIsolate, method, p.SessionID, s.session)
+		s.err = err
+		return false, err
+	}
 	switch method {
 	case "event":
-		err = s.event(params)
+		err = s.event(p)
 	case "snapshot":
-		err = s.snapshot(params)
+		err = s.snapshot(p)
 	case "synced":
-		err = s.sync(params)
+		err = s.sync(p)
 	case "subscription_end":
-		s.end = &End{}
-		over, err = true, json.Unmarshal(params, s.end)
+		s.end = &End{SessionID: p.SessionID, Seq: p.Seq, Reason: p.Reason}
+		over = true
 	default:
 		err = fmt.Errorf("%w: notification %s", ErrBrokeShape, method)
 	}
@@ -198,23 +202,8 @@ func (s *Stream) take(method string, params json.RawMessage) (over bool, err err
 	return over, err
 }
 
-func (s *Stream) event(params json.RawMessage) error {
-	var p struct {
-		SessionID string          `json:"sessionId"`
-		Epoch     string          `json:"epoch"`
-		Seq       uint64          `json:"seq"`
-		TS        int64           `json:"ts"`
-		Run       uint64          `json:"run"`
-		Source    string          `json:"source"`
-		CommandID string          `json:"commandId"`
-		Event     json.RawMessage `json:"event"`
-	}
-	if err := json.Unmarshal(params, &p); err != nil {
-		return fmt.Errorf("%w: %w", ErrBrokeShape, err)
-	}
+func (s *Stream) event(p *note) error {
 	switch {
-	case p.SessionID != s.session:
-		return fmt.Errorf("%w: event of %s", ErrBrokeIsolate, p.SessionID)
 	case s.wantSnap:
 		return fmt.Errorf("%w: event %d came before the snapshot", ErrBrokeAttach, p.Seq)
 	case p.Seq < s.next:
@@ -241,14 +230,7 @@ func (s *Stream) event(params json.RawMessage) error {
 	return nil
 }
 
-func (s *Stream) snapshot(params json.RawMessage) error {
-	var p Snapshot
-	if err := json.Unmarshal(params, &p); err != nil {
-		return fmt.Errorf("%w: %w", ErrBrokeShape, err)
-	}
-	if p.SessionID != s.session {
-		return fmt.Errorf("%w: snapshot of %s", ErrBrokeIsolate, p.SessionID)
-	}
+func (s *Stream) snapshot(p *note) error {
 	if len(p.Epoch) != 26 || fmt.Sprintf("%x", sha256.Sum256(p.State)) != p.StateHash {
 		return fmt.Errorf("%w: snapshot at %d does not have its hash", ErrBrokeShape, p.Seq)
 	}
@@ -257,19 +239,14 @@ func (s *Stream) snapshot(params json.RawMessage) error {
 		return fmt.Errorf("%w: a later snapshot because of %q", ErrBrokeAttach, p.Reason)
 	}
 	s.wantSnap, s.wantEpoch = false, later
-	s.epoch, s.next = p.Epoch, p.Seq+1
-	s.counted = 0
-	s.snapshots = append(s.snapshots, p)
+	s.epoch, s.next, s.counted = p.Epoch, p.Seq+1, 0
+	s.snapshots = append(s.snapshots, Snapshot{
+		SessionID: p.SessionID, Epoch: p.Epoch, Seq: p.Seq, StateHash: p.StateHash, Reason: p.Reason, State: p.State,
+	})
 	return nil
 }
 
-func (s *Stream) sync(params json.RawMessage) error {
-	var p struct {
-		Seq uint64 `json:"seq"`
-	}
-	if err := json.Unmarshal(params, &p); err != nil {
-		return fmt.Errorf("%w: %w", ErrBrokeShape, err)
-	}
+func (s *Stream) sync(p *note) error {
 	switch {
 	case s.synced != nil:
 		return fmt.Errorf("%w: synced came twice", ErrBrokeOrder)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -44,7 +45,7 @@ func floodChild(args []string) int {
 		fmt.Fprintln(os.Stderr, "the flood child needs a folder and REJOIN_RUN:", err)
 		return 2
 	}
-	session := os.Getenv("REJOIN_SESSION")
+	session := path.Base(os.Getenv("REJOIN_SESSION")) // it may carry the workspace
 	out, err := os.OpenFile(outPath(args[0], session, run), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -19,6 +19,7 @@ import (
 type observer struct {
 	w      *world
 	name   string
+	two    bool // sends on a connection of its own, not the one it reads from
 	events *notebook
 	sends  *notebook
 
@@ -47,7 +48,7 @@ func newObserver(w *world, name string) (*observer, error) {
 	if err != nil {
 		return nil, errors.Join(err, events.close())
 	}
-	return &observer{w: w, name: name, events: events, sends: sends}, nil
+	return &observer{w: w, name: name, two: len(w.observers)%2 == 0, events: events, sends: sends}, nil
 }
 
 // run follows the session until ctx ends.
@@ -117,7 +118,14 @@ func (o *observer) stay(ctx context.Context, c *harness.Client) error {
 		return fmt.Errorf("broke I-J4: after %v in epoch %q answered mode %s, reason %s (head %d, epoch %s)",
 			params["after"], o.epoch, a.Mode, a.Reason, a.Head, a.Epoch)
 	}
-	return tolerate(o.talk(ctx, c))
+	if !o.two {
+		return tolerate(o.talk(ctx, c))
+	}
+	sender, err := harness.Connect(ctx, o.w.network, o.w.address, o.w.token)
+	if err != nil {
+		return tolerate(err)
+	}
+	return errors.Join(tolerate(o.talk(ctx, sender)), sender.Close())
 }
 
 // talk retries what has no answer yet, then sends a new order every few

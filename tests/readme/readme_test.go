@@ -1,7 +1,6 @@
 package readme
 
 import (
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -233,7 +232,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 		}
 	}
 	if len(known) < 10 {
-		t.Fatal(fmt.Sprintf("only these flags were found: %v", known))
+		t.Fatalf("only these flags were found: %v", known)
 	}
 }
 

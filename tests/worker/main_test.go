@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		"flood":    flood,
 		"env":      env,
 		"spawner":  spawner,
+		"server":   server,
 	})
 }
 
