@@ -85,8 +85,9 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 }
 
 // Watch calls f for every present entry, then once with Key "" (all loaded),
-// then for every change, until ctx ends, whose error it returns; f runs on the
-// caller's goroutine. ErrUnavailable when the watch broke: call Watch again.
+// then for changes, until ctx ends, whose error it returns; f runs on the
+// caller's goroutine. Of changes of one key that follow fast only the newest is
+// sure to come. ErrUnavailable when the watch broke: call Watch again.
 func (b *Bucket) Watch(ctx context.Context, f func(Entry)) error {
 	w, err := b.kv.WatchAll(ctx)
 	if err != nil {
@@ -94,7 +95,11 @@ func (b *Bucket) Watch(ctx context.Context, f func(Entry)) error {
 	}
 	err = pump(ctx, w.Updates(), f)
 	if serr := w.Stop(); serr != nil && ctx.Err() == nil {
-		return errors.Join(err, serr)
+		err = errors.Join(err, serr)
+	}
+	// The watcher's goroutine may be blocked on handing over an entry: take them
+	// until it has ended.
+	for range w.Updates() {
 	}
 	return err
 }
