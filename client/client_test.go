@@ -16,14 +16,12 @@ import (
 func TestBackoff(t *testing.T) {
 	o := Options{}.withDefaults()
 	b := newBackoff(&o)
-	for _, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000, 15000} {
-		want *= time.Millisecond
+	for _, ms := range []int{100, 200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000, 15000} {
+		want := time.Duration(ms) * time.Millisecond
 		if got := b.bound(); got != want {
 			t.Fatalf("bound after %d tries is %v, want %v", b.tries, got, want)
 		}
 		for range 100 {
-			b.tries-- // next counts; the bound must not move here
-			b.tries++
 			if d := fullJitter(want); d < 0 || d >= want {
 				t.Fatalf("jitter of %v is %v", want, d)
 			}
@@ -98,11 +96,10 @@ func TestDialWaits(t *testing.T) {
 			return f.dial(ctx, n, a)
 		}
 		go f.login()
-		c := dialFake(t, f, o)
-		want := []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000}
-		for i, w := range want {
-			if got := at[i+1] - at[i]; got != w*time.Millisecond {
-				t.Errorf("wait %d is %v, want %v", i, got, w*time.Millisecond)
+		c := dialFake(t, o)
+		for i, ms := range []int64{100, 200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000} {
+			if got := (at[i+1] - at[i]).Milliseconds(); got != ms {
+				t.Errorf("wait %d is %d ms, want %d", i, got, ms)
 			}
 		}
 		if err := c.Close(); err != nil {
@@ -141,7 +138,7 @@ func TestTokenRefused(t *testing.T) {
 			f.login().Close()
 			refuse()
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		synctest.Wait()
 		<-time.After(time.Second) // virtual: the second connection is refused by now
 		if _, err := c.Call(t.Context(), "list_sessions", nil); !errors.As(err, &rpc) || !rpc.Unauthorised() {
@@ -168,7 +165,7 @@ func TestCallsOutOfOrder(t *testing.T) {
 			p.result(first, `"a"`)
 			p.refuse(p.request("c"), protocol.CodeConflict, protocol.ReasonConflict, false)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		got := make(chan string)
 		go func() {
 			r, err := c.Call(t.Context(), "a", nil)
@@ -202,7 +199,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 			p.request("slow")
 			p.result(p.request("quick"), `1`)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := c.Call(ctx, "slow", nil); !errors.Is(err, context.DeadlineExceeded) {
@@ -227,7 +224,7 @@ func TestCallLostWithItsLink(t *testing.T) {
 			p = f.login()
 			p.result(p.request("ping"), `{}`)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		if _, err := c.Call(t.Context(), "start_session", nil); !errors.Is(err, ErrLost) {
 			t.Errorf("Call: %v, want ErrLost", err)
 		}
@@ -262,7 +259,7 @@ func TestSendKeepsItsCommandID(t *testing.T) {
 			ids <- r.Params["commandId"]
 			p.refuse(r, protocol.CodeConflict, protocol.ReasonConflict, false)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		r, err := c.Send(t.Context(), "s", json.RawMessage(`{"a":"<>"}`), SendOptions{})
 		if err != nil || r.Seq != 9 || !r.Duplicate {
 			t.Fatalf("Send: %+v %v", r, err)
@@ -297,7 +294,7 @@ func TestSendKeepsBytes(t *testing.T) {
 			line <- string(b)
 			p.result(request{ID: json.RawMessage(`1`)}, `{"seq":1}`)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		command := "{\"a\":\"<&>\u2028\",\"n\":1e400}"
 		if _, err := c.Send(t.Context(), "s", json.RawMessage(command), SendOptions{}); err != nil {
 			t.Error(err)
@@ -322,7 +319,7 @@ func TestTooLargeGoesToTheLargest(t *testing.T) {
 			p.Close()
 			f.login()
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		small := make(chan error)
 		go func() {
 			_, err := c.Call(t.Context(), "small", nil)
@@ -371,17 +368,16 @@ func TestHeartbeat(t *testing.T) {
 				lost <- l
 			}
 		}
-		c := dialFake(t, f, o)
+		c := dialFake(t, o)
 		l := <-lost
 		if !errors.Is(l.Err, errSilent) || time.Since(begin) != 118*time.Second {
 			t.Errorf("lost after %v: %v", time.Since(begin), l.Err)
 		}
 		<-time.After(60 * time.Second)
 		synctest.Wait()
-		want := []time.Duration{30, 69, 108}
-		for i, w := range want {
-			if pinged[i] != w*time.Second {
-				t.Errorf("ping %d after %v, want %v", i, pinged[i], w*time.Second)
+		for i, s := range []float64{30, 69, 108} {
+			if pinged[i].Seconds() != s {
+				t.Errorf("ping %d after %v, want %v s", i, pinged[i], s)
 			}
 		}
 		if len(pinged) != 4 {
@@ -402,7 +398,7 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		go func() { f.login().request("a") }()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		got := make(chan error)
 		go func() {
 			_, err := c.Retry(t.Context(), "a", nil)

@@ -32,7 +32,7 @@ func Example() {
 	for {
 		m, err := sub.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			return // the session was deleted
+			return
 		}
 		if err != nil {
 			log.Fatal(err)
@@ -44,6 +44,8 @@ func Example() {
 			fmt.Println("everything up to", m.Seq, "is", string(m.Snapshot.State))
 		case client.KindSynced:
 			fmt.Println("up to date at", m.Seq)
+		case client.KindEnd:
+			fmt.Println("over:", m.End.Reason)
 		}
 	}
 }

@@ -24,6 +24,7 @@ type fake struct {
 }
 
 func newFake(t *testing.T) *fake {
+	t.Helper()
 	return &fake{t: t, conns: make(chan *peer)}
 }
 
@@ -137,8 +138,8 @@ func (p *peer) gone() {
 	}
 }
 
-// dialFake connects a client; the test's end closes it.
-func dialFake(t *testing.T, f *fake, o Options) *Client {
+// dialFake connects a client.
+func dialFake(t *testing.T, o Options) *Client {
 	t.Helper()
 	c, err := Dial(t.Context(), o)
 	if err != nil {

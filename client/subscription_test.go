@@ -2,8 +2,8 @@ package client
 
 import (
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,16 +11,21 @@ import (
 	"rejoin/protocol"
 )
 
+// consumer is who reads a subscription in a test.
+type consumer struct {
+	t *testing.T
+	s *Subscription
+}
+
 // subscribeFake runs script as the server of a subscription and body as its
 // consumer. The client's own connection idles.
-func subscribeFake(t *testing.T, o SubscribeOptions, script func(f *fake), body func(t *testing.T, s *Subscription)) {
+func subscribeFake(t *testing.T, o SubscribeOptions, script func(f *fake), body func(x consumer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			f.t = t
 			idle := f.login()
 			go func() { // pings of the idle connection are answered
 				for {
@@ -35,12 +40,12 @@ func subscribeFake(t *testing.T, o SubscribeOptions, script func(f *fake), body 
 			}()
 			script(f)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		s, err := c.Subscribe(t.Context(), "s", o)
 		if err != nil {
 			t.Errorf("Subscribe: %v", err)
 		} else {
-			body(t, s)
+			body(consumer{t, s})
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -79,14 +84,15 @@ func TestSubscriptionResumes(t *testing.T) {
 		p.say(`{"jsonrpc":"2.0","method":"synced","params":{"subscriptionId":7,"sessionId":"s","seq":9}}`)
 		p.event(10)
 		p.gone()
-	}, func(t *testing.T, s *Subscription) {
+	}, func(x consumer) {
+		t, s := x.t, x.s
 		wantSeqs(t, s, 6, 7, 8, 9, 10)
 		if c := s.Cursor(); c != (protocol.Cursor{Epoch: epoch, Seq: 10}) {
 			t.Errorf("cursor is %v", c)
 		}
 	})
 	want := []LinkState{LinkConnecting, LinkConnected, LinkLost, LinkConnecting, LinkConnected}
-	if fmt.Sprint(links) != fmt.Sprint(want) {
+	if !slices.Equal(links, want) {
 		t.Errorf("links %v, want %v", links, want)
 	}
 }
@@ -124,7 +130,8 @@ func TestSubscriptionChecksDensity(t *testing.T) {
 				wantAfter(f.t, p.subscribed("replay", 8, 8), 8)
 				p.event(10)
 				p.gone()
-			}, func(t *testing.T, s *Subscription) {
+			}, func(x consumer) {
+				t, s := x.t, x.s
 				wantSeqs(t, s, 6, 7, 8)
 				if m, err := s.Next(t.Context()); !errors.Is(err, ErrGap) {
 					t.Errorf("after the second violation at event 8: %+v %v", m, err)
@@ -159,7 +166,8 @@ func TestSnapshotReplaces(t *testing.T) {
 		p.say(snapshot, 120)
 		p.event(121)
 		p.gone()
-	}, func(t *testing.T, s *Subscription) {
+	}, func(x consumer) {
+		t, s := x.t, x.s
 		for _, seq := range []protocol.Seq{40, 90, 120} {
 			m, err := s.Next(t.Context())
 			if err != nil || m.Kind != KindSnapshot || m.Seq != seq || string(m.Snapshot.State) != `{"a": 1}` || m.Snapshot.Reason != "trimmed" {
@@ -179,7 +187,8 @@ func TestSubscriptionEnds(t *testing.T) {
 		p.event(1)
 		p.say(`{"jsonrpc":"2.0","method":"subscription_end","params":{"subscriptionId":7,"sessionId":"s","seq":1,"reason":"until"}}`)
 		p.gone()
-	}, func(t *testing.T, s *Subscription) {
+	}, func(x consumer) {
+		t, s := x.t, x.s
 		wantSeqs(t, s, 1)
 		if m, err := s.Next(t.Context()); err != nil || m.Kind != KindEnd || m.End.Reason != "until" {
 			t.Errorf("got %+v %v, want the end", m, err)
@@ -202,7 +211,7 @@ func TestSubscribeRefused(t *testing.T) {
 			p = f.login()
 			p.refuse(p.request("subscribe"), protocol.CodeSessionNotFound, protocol.ReasonSessionNotFound, false)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		var rpc *RPCError
 		if _, err := c.Subscribe(t.Context(), "s", SubscribeOptions{}); !errors.As(err, &rpc) || rpc.Code != protocol.CodeSessionNotFound {
 			t.Errorf("Subscribe: %v", err)
@@ -226,7 +235,8 @@ func TestSlowConsumerIsNotLost(t *testing.T) {
 			p.event(i + 1)
 		}
 		p.gone()
-	}, func(t *testing.T, s *Subscription) {
+	}, func(x consumer) {
+		t, s := x.t, x.s
 		<-time.After(time.Hour) // virtual
 		synctest.Wait()
 		if got := s.Cursor().Seq; got > (batchesWaiting+1)*batchMessages {
@@ -257,7 +267,7 @@ func TestSilentGap(t *testing.T) {
 		p.event(7)
 		p.event(8)
 		p.gone()
-	}, func(t *testing.T, s *Subscription) { wantSeqs(t, s, 6, 7, 8) })
+	}, func(x consumer) { wantSeqs(x.t, x.s, 6, 7, 8) })
 }
 
 func TestSendExpectsTheEpochOfItsSubscription(t *testing.T) {
@@ -277,7 +287,7 @@ func TestSendExpectsTheEpochOfItsSubscription(t *testing.T) {
 			}
 			calls.result(r, `{"seq":7}`)
 		}()
-		c := dialFake(t, f, f.options())
+		c := dialFake(t, f.options())
 		s, err := c.Subscribe(t.Context(), "s", SubscribeOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -306,7 +316,8 @@ func TestEventSpellings(t *testing.T) {
 		p.say("%s", protocol.AppendEventLine(line, &protocol.Event{Seq: 2, Source: protocol.SourceBroker, CommandID: "c\"1", Body: []byte(`{"n":2}`)}))
 		p.event(3)
 		p.gone()
-	}, func(t *testing.T, s *Subscription) {
+	}, func(x consumer) {
+		t, s := x.t, x.s
 		wantSeqs(t, s, 1)
 		m, err := s.Next(t.Context())
 		if err != nil || m.Event.CommandID != `c"1` || m.Event.Source != protocol.SourceBroker || m.Event.Epoch != epoch {
@@ -322,7 +333,8 @@ func TestCloseWithUndeliveredMessages(t *testing.T) {
 		p.subscribed("replay", 0, 1)
 		p.event(1)
 		p.gone()
-	}, func(t *testing.T, s *Subscription) {
+	}, func(x consumer) {
+		t, s := x.t, x.s
 		synctest.Wait()
 		if err := s.Close(); err != nil {
 			t.Error(err)

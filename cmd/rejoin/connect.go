@@ -85,7 +85,6 @@ func onThisMachine(raw string) bool {
 type conn struct {
 	*client.Client
 	target target
-	links  func(client.Link) // set: told of the link of subscriptions
 }
 
 // connect dials the server.

@@ -122,20 +122,20 @@ func (a *app) serve(ctx context.Context, s *settings) error {
 	if err := os.Unsetenv("REJOIN_TOKEN"); err != nil { // no child may inherit it (I-A1)
 		return fmt.Errorf("clear REJOIN_TOKEN: %w", err)
 	}
-	log := s.logger(a.err)
+	logger := s.logger(a.err)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	dog := watchSignals(log, cancel)
+	dog := watchSignals(logger, cancel)
 	defer dog.stop()
-	err := a.runServer(ctx, s, log)
+	err := a.runServer(ctx, s, logger)
 	if errors.Is(context.Cause(ctx), errStopped) && errors.Is(err, context.Canceled) {
 		return nil // stopped before it was ready
 	}
 	return err
 }
 
-func (a *app) runServer(ctx context.Context, s *settings, log *slog.Logger) error {
-	srv, err := build(ctx, s, log)
+func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) error {
+	srv, err := build(ctx, s, logger)
 	if err != nil {
 		return explain(err)
 	}
@@ -203,7 +203,7 @@ type watchdog struct {
 	wg      sync.WaitGroup
 }
 
-func watchSignals(log *slog.Logger, stop context.CancelCauseFunc) *watchdog {
+func watchSignals(logger *slog.Logger, stop context.CancelCauseFunc) *watchdog {
 	d := &watchdog{signals: make(chan os.Signal, 2), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
 	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
@@ -213,7 +213,7 @@ func watchSignals(log *slog.Logger, stop context.CancelCauseFunc) *watchdog {
 	// With SIGPIPE asked for, a log that nobody reads any more is a failed write
 	// and not the end; unlike an ignored signal this is not inherited by children.
 	signal.Notify(d.pipe, syscall.SIGPIPE)
-	d.wg.Go(func() { d.watch(log, stop) })
+	d.wg.Go(func() { d.watch(logger, stop) })
 	return d
 }
 
@@ -224,7 +224,7 @@ func (d *watchdog) stop() {
 	d.wg.Wait()
 }
 
-func (d *watchdog) watch(log *slog.Logger, stop context.CancelCauseFunc) {
+func (d *watchdog) watch(logger *slog.Logger, stop context.CancelCauseFunc) {
 	select {
 	case s := <-d.signals:
 		limit := time.NewTimer(stopMax) // before the log, which may block
@@ -232,7 +232,7 @@ func (d *watchdog) watch(log *slog.Logger, stop context.CancelCauseFunc) {
 		stop(errStopped)
 		over := make(chan struct{})
 		d.wg.Go(func() {
-			log.Info("stopping", slog.String("signal", s.String()))
+			logger.Info("stopping", slog.String("signal", s.String()))
 			<-d.done
 			close(over)
 		})
@@ -241,7 +241,7 @@ func (d *watchdog) watch(log *slog.Logger, stop context.CancelCauseFunc) {
 		case <-d.signals:
 			os.Exit(exitFailed)
 		case <-limit.C:
-			d.bark(log)
+			d.bark(logger)
 			os.Exit(exitFailed)
 		}
 	case <-d.done:
@@ -249,11 +249,11 @@ func (d *watchdog) watch(log *slog.Logger, stop context.CancelCauseFunc) {
 }
 
 // bark says why the process ends, unless even that hangs.
-func (d *watchdog) bark(log *slog.Logger) {
+func (d *watchdog) bark(logger *slog.Logger) {
 	said := make(chan struct{})
 	d.wg.Go(func() {
 		defer close(said)
-		log.Error("the stop hangs; ending the process", slog.Duration("after", stopMax), slog.Int(protocol.LogPID, os.Getpid()))
+		logger.Error("the stop hangs; ending the process", slog.Duration("after", stopMax), slog.Int(protocol.LogPID, os.Getpid()))
 	})
 	t := time.NewTimer(watchdogLog)
 	defer t.Stop()

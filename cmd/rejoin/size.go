@@ -63,4 +63,4 @@ func (s *size) UnmarshalYAML(decode func(any) error) error {
 }
 
 // MarshalYAML is the form that UnmarshalYAML takes.
-func (s size) MarshalYAML() (any, error) { return s.String(), nil }
+func (s size) MarshalYAML() ([]byte, error) { return []byte(s.String()), nil } //nolint:unparam // yaml.BytesMarshaler
