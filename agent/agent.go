@@ -15,4 +15,16 @@ type Adapter interface {
 	// insignificant white space removed, else the verb's params object.
 	// Errors are *protocol.Error: unsupported, invalid_params.
 	Encode(verb string, value protocol.RawJSON) (line []byte, err error)
+	// FoldVersion changes whenever Fold or Settle make another state of the same
+	// events.
+	FoldVersion() int
+	// Fold folds one event into s: what the child printed, and those of the
+	// broker's events (output, error, command) that the transcript needs. It is
+	// pure and total: any event in any order is taken, and everything a later
+	// Fold needs is in s. Neither e nor its body is kept. Seq, run and epoch of s
+	// are set before.
+	Fold(s *protocol.State, e *protocol.Event)
+	// Settle closes what a run leaves open when e ends it: items that still grow
+	// become interrupted. Turn, queue and pending are not its business.
+	Settle(s *protocol.State, e *protocol.Event)
 }
