@@ -90,6 +90,9 @@ type Error struct {
 	Head  *Seq  `json:"head,omitempty"`
 	Floor *Seq  `json:"floor,omitempty"`
 	Epoch Epoch `json:"epoch,omitempty"`
+	// ResolvedBy and Outcome say how an interaction was resolved.
+	ResolvedBy string `json:"resolvedBy,omitempty"`
+	Outcome    string `json:"outcome,omitempty"`
 	// ID is the correlation id of an internal error: the log has the cause under it.
 	ID string `json:"id,omitempty"`
 }

@@ -37,7 +37,9 @@ const (
 	TypeSessionTitle       = "session_title"
 	TypeEpochStart         = "epoch_start"
 	TypeCommand            = "command"
+	TypeCommandReleased    = "command_released"
 	TypeCommandOutcome     = "command_outcome"
+	TypeInteraction        = "interaction_resolved"
 	TypeStderr             = "stderr"
 	TypeError              = "error"
 	TypeOutput             = "output"
@@ -110,7 +112,43 @@ type CommandEvent struct {
 	Command   RawJSON       `json:"command,omitempty"` // the client's value of a raw send, insignificant white space removed
 	Params    RawJSON       `json:"params,omitempty"`  // the verb's parameters
 	Line      string        `json:"line,omitempty"`    // what reaches stdin, where it is not Command itself
+	Held      bool          `json:"held,omitempty"`    // nothing reaches stdin before a command_released
 }
+
+// CommandReleased is the body of the event that lets a command through which was
+// held back: it is durable before the first byte is written.
+type CommandReleased struct {
+	Type      string `json:"type"`
+	CommandID string `json:"commandId"`
+}
+
+// InteractionResolved is the body of the event that closes an interaction. The
+// envelope's commandId is the command that answered it, if one did.
+type InteractionResolved struct {
+	Type          string `json:"type"`
+	InteractionID string `json:"interactionId"`
+	ResolvedBy    string `json:"resolvedBy"` // name of the client, or ClientRejoin
+	Outcome       string `json:"outcome"`    // what respond said, or one of those below
+}
+
+// The outcomes of an interaction that no client answered.
+const (
+	InteractionCancelled   = "cancelled"   // before an interrupt or the child's stop
+	InteractionExpired     = "expired"     // the agent stopped waiting
+	InteractionInterrupted = "interrupted" // the child ended
+)
+
+// The outcomes that respond knows.
+const (
+	RespondAllow  = "allow"
+	RespondDeny   = "deny"
+	RespondAnswer = "answer"
+	RespondCancel = "cancel"
+)
+
+// ClientRejoin is the name under which rejoin's own commands and decisions are
+// recorded.
+const ClientRejoin = "rejoin"
 
 // CommandClient says who sent a command.
 type CommandClient struct {

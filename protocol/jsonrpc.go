@@ -168,6 +168,12 @@ func AppendError(dst []byte, id RawJSON, e *Error) []byte {
 		dst = append(dst, `,"epoch":`...)
 		dst = AppendString(dst, string(e.Epoch))
 	}
+	if e.ResolvedBy != "" {
+		dst = append(dst, `,"resolvedBy":`...)
+		dst = AppendString(dst, e.ResolvedBy)
+		dst = append(dst, `,"outcome":`...)
+		dst = AppendString(dst, e.Outcome)
+	}
 	if e.ID != "" {
 		dst = append(dst, `,"id":`...)
 		dst = AppendString(dst, e.ID)
