@@ -11,9 +11,14 @@ import (
 // It grows with the number of commands of a session and is not safe for
 // concurrent use.
 type Ledger struct {
-	entries map[string]*Admitted
-	open    []string // ids without a terminal outcome, in admission order
+	entries  map[string]*Admitted
+	open     []string                       // ids without a terminal outcome, in admission order
+	resolved []protocol.InteractionResolved // the newest ResolvedMax, oldest first
 }
+
+// ResolvedMax is how many resolved interactions a ledger remembers: a late answer
+// to one of them is told who was first.
+const ResolvedMax = 256
 
 // Admitted is what a ledger knows of one command.
 type Admitted struct {
@@ -21,12 +26,14 @@ type Admitted struct {
 	Seq     protocol.Seq     // of its command event
 	Outcome protocol.Outcome // admitted until a terminal one is applied; the first terminal one wins
 	Result  protocol.RawJSON
+	Held    bool // held back and not released yet: nothing of it has reached the child
 }
 
 // NewLedger returns an empty ledger.
 func NewLedger() *Ledger { return &Ledger{entries: make(map[string]*Admitted)} }
 
-// Apply takes in a command or command_outcome event; every other one, and one
+// Apply takes in command, command_released, command_outcome and
+// interaction_resolved events; every other one, and one
 // that cannot be read, is ignored. Nothing of e is kept but its strings.
 func (l *Ledger) Apply(e *protocol.Event) { // I-B1: owner and rebuild go through here
 	if e.Source != protocol.SourceBroker {
@@ -43,7 +50,41 @@ func (l *Ledger) Apply(e *protocol.Event) { // I-B1: owner and rebuild go throug
 		if read(e.Body, &b) {
 			l.settle(&b)
 		}
+	case protocol.TypeCommandReleased:
+		var b protocol.CommandReleased
+		if read(e.Body, &b) {
+			if a, known := l.entries[b.CommandID]; known {
+				a.Held = false
+			}
+		}
+	case protocol.TypeInteraction:
+		var b protocol.InteractionResolved
+		if read(e.Body, &b) {
+			l.resolve(b)
+		}
 	}
+}
+
+// resolve remembers a resolved interaction; of one that is named twice the first stands.
+func (l *Ledger) resolve(b protocol.InteractionResolved) {
+	if _, known := l.Resolved(b.InteractionID); known {
+		return
+	}
+	if len(l.resolved) == ResolvedMax {
+		l.resolved = slices.Delete(l.resolved, 0, 1)
+	}
+	l.resolved = append(l.resolved, b)
+}
+
+// Resolved returns how an interaction was resolved, if it is among the newest
+// ResolvedMax.
+func (l *Ledger) Resolved(interaction string) (protocol.InteractionResolved, bool) {
+	for i := len(l.resolved) - 1; i >= 0; i-- {
+		if l.resolved[i].InteractionID == interaction {
+			return l.resolved[i], true
+		}
+	}
+	return protocol.InteractionResolved{}, false
 }
 
 func (l *Ledger) admit(seq protocol.Seq, b *protocol.CommandEvent) {
@@ -54,7 +95,7 @@ func (l *Ledger) admit(seq protocol.Seq, b *protocol.CommandEvent) {
 	if b.Verb != "" {
 		value = b.Params
 	}
-	l.entries[b.CommandID] = &Admitted{Hash: PayloadHash(b.Verb, value), Seq: seq, Outcome: protocol.OutcomeAdmitted}
+	l.entries[b.CommandID] = &Admitted{Hash: PayloadHash(b.Verb, value), Seq: seq, Outcome: protocol.OutcomeAdmitted, Held: b.Held}
 	l.open = append(l.open, b.CommandID)
 }
 
