@@ -18,6 +18,11 @@ type State struct {
 	Usage        *Usage        `json:"usage,omitempty"`
 	Exit         *StateExit    `json:"exit,omitempty"`
 	Extra        *StateExtra   `json:"extra,omitempty"`
+
+	// Scratch is what folds keep beside the state to be fast. It follows from the
+	// rest, so nil is always right, and it belongs to this State alone: whoever
+	// changes Items by other means than a fold sets it to nil.
+	Scratch any `json:"-"`
 }
 
 // Turn is the agent's current turn.
@@ -52,6 +57,7 @@ type StateExit struct {
 type StateExtra struct {
 	AgentSession string     `json:"agentSession,omitempty"` // the agent's own session id or file, for {agentSessionId}
 	Thinking     string     `json:"thinking,omitempty"`     // the agent's thinking level
+	Settles      bool       `json:"settles,omitempty"`      // the agent says when it has settled: before that no end of its run counts
 	Open         []OpenItem `json:"open,omitempty"`         // items that still grow, oldest first; at most OpenItemsMax
 	Notes        []Note     `json:"notes,omitempty"`        // last values of things the agent sets (status, widget, title), by key, sorted; at most NotesMax
 }
@@ -110,6 +116,8 @@ type ItemTool struct {
 	Args    string `json:"args"`   // the agent's JSON value as text
 	Output  string `json:"output"` // text of the result, so far
 	IsError bool   `json:"isError"`
+
+	ArgsTruncated uint64 `json:"argsTruncated,omitempty"` // of Item.Truncated, the bytes left out of Args
 }
 
 // Interaction is a question the child asks.
