@@ -10,11 +10,6 @@ type Adapter interface {
 	// JSONLines reports whether the child prints one JSON value per line; false:
 	// lines are text.
 	JSONLines() bool
-	// Encode turns a command into the line that reaches stdin, without LF.
-	// Verb is empty for a raw send; then value is the client's JSON value with
-	// insignificant white space removed, else the verb's params object.
-	// Errors are *protocol.Error: unsupported, invalid_params.
-	Encode(verb string, value protocol.RawJSON) (line []byte, err error)
 	// FoldVersion changes whenever Fold or Settle make another state of the same
 	// events.
 	FoldVersion() int
@@ -27,4 +22,6 @@ type Adapter interface {
 	// Settle closes what a run leaves open when e ends it: items that still grow
 	// become interrupted. Turn, queue and pending are not its business.
 	Settle(s *protocol.State, e *protocol.Event)
+	// Drive returns the driver of one run.
+	Drive(run protocol.Run) Driver
 }

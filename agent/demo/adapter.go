@@ -4,6 +4,7 @@ package demo
 
 import (
 	"rejoin/agent"
+	"rejoin/agent/pi"
 	"rejoin/protocol"
 )
 
@@ -21,30 +22,6 @@ func (Adapter) Name() string { return Name }
 // JSONLines is true.
 func (Adapter) JSONLines() bool { return true }
 
-// Encode passes any JSON object of a raw send as it is and turns prompt, steer,
-// follow_up and interrupt into the agent's commands. The other verbs are
-// unsupported.
-func (Adapter) Encode(verb string, value protocol.RawJSON) ([]byte, error) {
-	switch verb {
-	case "":
-		switch {
-		case len(value) == 0:
-			return nil, protocol.Required("command")
-		case value[0] != '{':
-			return nil, protocol.Errorf(protocol.ReasonInvalidParams, "command must be an object for adapter %s", Name)
-		}
-		return value, nil
-	case "prompt", "steer", "follow_up":
-		text, err := agent.PromptText(value, Name)
-		if err != nil {
-			return nil, err
-		}
-		line := append([]byte(`{"type":"`), verb...)
-		line = append(line, `","message":`...)
-		line = protocol.AppendString(line, text)
-		return append(line, '}'), nil
-	case "interrupt":
-		return []byte(`{"type":"abort"}`), nil
-	}
-	return nil, agent.Unsupported(verb, Name)
-}
+// Drive returns a driver that speaks to the agent as to pi, less what a scripted
+// agent has no use for: models and images.
+func (Adapter) Drive(run protocol.Run) agent.Driver { return pi.Commands{Name: Name}.Drive(run) }

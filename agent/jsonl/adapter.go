@@ -32,3 +32,6 @@ func (Adapter) Encode(verb string, value protocol.RawJSON) ([]byte, error) {
 	}
 	return value, nil
 }
+
+// Drive returns a driver that writes what Encode makes.
+func (a Adapter) Drive(protocol.Run) agent.Driver { return agent.Plain{Encode: a.Encode} }

@@ -53,3 +53,6 @@ func line(member, text string) ([]byte, error) {
 	}
 	return []byte(text), nil
 }
+
+// Drive returns a driver that writes what Encode makes.
+func (a Adapter) Drive(protocol.Run) agent.Driver { return agent.Plain{Encode: a.Encode} }

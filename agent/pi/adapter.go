@@ -1,0 +1,16 @@
+// Package pi is the adapter for pi in its RPC mode (pi --mode rpc): JSON lines,
+// each command with an id and a type and answered by a response. It starts no
+// goroutine.
+package pi
+
+// Name is what configurations call this adapter.
+const Name = "pi"
+
+// An Adapter is ready to use as its zero value.
+type Adapter struct{}
+
+// Name returns "pi".
+func (Adapter) Name() string { return Name }
+
+// JSONLines is true.
+func (Adapter) JSONLines() bool { return true }
