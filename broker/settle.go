@@ -91,7 +91,7 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 		return err
 	}
 	for _, e := range w.events {
-		snapshot.Apply(f.history.State, w.epoch, e)
+		b.folds.Apply(f.history.State, w.epoch, e)
 	}
 	return b.correct(ctx, w.rec, f.history.State)
 }

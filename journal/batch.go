@@ -20,7 +20,9 @@ type batch struct {
 	lines []byte       // event lines, each with its LF
 	ends  []int        // where in lines each line's LF is
 	thens []func(error)
-	next  int // index of the first event that is in no record yet
+	tied  []int // rising indexes of the events that share their predecessor's record
+	next  int   // index of the first event that is in no record yet
+	cuts  []int // indices, rising, at which a record begins
 }
 
 // add encodes e as the newest event.
@@ -48,6 +50,21 @@ func (b *batch) add(e *protocol.Event, then func(error)) error {
 	return nil
 }
 
+// tie keeps the newest event in the record of the one before it.
+func (b *batch) tie() { b.tied = append(b.tied, len(b.ends)-1) }
+
+// group returns how many events from the i-th on share one record: itself and
+// those tied to it.
+func (b *batch) group(i int) int {
+	n := 1
+	for _, at := range b.tied {
+		if at == i+n {
+			n++
+		}
+	}
+	return n
+}
+
 // size is what the newest event added to lines.
 func (b *batch) size() int {
 	last := len(b.ends) - 1
@@ -71,19 +88,23 @@ type cut struct {
 }
 
 // cut takes the next record off the batch: as many events as fit in a group
-// commit, at least one.
+// commit, at least one, and never a part of a group.
 func (b *batch) cut() cut {
 	c := cut{first: b.next}
 	start := b.start(b.next)
 	end := start
+	for len(b.cuts) > 0 && b.cuts[0] <= b.next {
+		b.cuts = b.cuts[1:]
+	}
 	for b.next < len(b.ends) && c.count < protocol.RecordEventsMax {
-		e := b.ends[b.next] + 1
-		if c.count > 0 && e-start > protocol.RecordBytesMax {
+		n := b.group(b.next)
+		e := b.ends[b.next+n-1] + 1
+		if c.count > 0 && (e-start > protocol.RecordBytesMax || c.count+n > protocol.RecordEventsMax) {
 			break
 		}
 		end = e
-		c.count++
-		b.next++
+		c.count += n
+		b.next += n
 	}
 	c.body = b.lines[start:end]
 	return c
@@ -102,9 +123,10 @@ func (b *batch) finish(first, n int, err error) {
 // reset empties the batch and keeps its buffers.
 func (b *batch) reset() {
 	b.base, b.next = 0, 0
-	b.lines, b.ends = b.lines[:0], b.ends[:0]
+	b.lines, b.ends, b.tied = b.lines[:0], b.ends[:0], b.tied[:0]
 	clear(b.thens)
 	b.thens = b.thens[:0]
+	b.cuts = nil
 }
 
 // bulky reports that the batch holds buffers that only a burst needs.

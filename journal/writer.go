@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type Writer struct {
 	filling       *batch       // collects appended events
 	backlogBytes  int          // of events that are in no record yet
 	backlogEvents int
+	endAt         protocol.Seq // the record that holds it ends with it; 0: none
 	closing       bool
 	err           error         // why nothing can be appended any more
 	changed       chan struct{} // closed at the next change; nil when nobody waits
@@ -72,11 +74,72 @@ func (w *Writer) Append(e *protocol.Event, then func(error)) (protocol.Seq, erro
 	return e.Seq, nil
 }
 
+// AppendGroup appends events that become durable together, in one record, or not
+// at all. Then is called once, when they are. Everything else is as for Append;
+// ErrEventTooLarge means that together they are over PartBytesMax, or more than
+// RecordEventsMax. No event is appended when it returns an error.
+func (w *Writer) AppendGroup(events []*protocol.Event, then func(error)) error {
+	if err := checkGroup(events); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	if w.closing {
+		return ErrClosed
+	}
+	first := len(w.filling.ends) == 0
+	for i, e := range events {
+		var told func(error)
+		if i == len(events)-1 {
+			told = then
+		}
+		if err := w.add(w.filling, e, told); err != nil {
+			panic("journal: a group that was checked is refused: " + err.Error())
+		}
+		if i > 0 {
+			w.filling.tie()
+		}
+	}
+	if first {
+		w.signal()
+	}
+	return nil
+}
+
+// groupFrame is more than an event's line has besides its body and command id.
+const groupFrame = 512
+
+func checkGroup(events []*protocol.Event) error {
+	if len(events) > protocol.RecordEventsMax {
+		return ErrEventTooLarge
+	}
+	size := 0
+	for _, e := range events {
+		size += len(e.Body) + 6*len(e.CommandID) + groupFrame
+		if size > protocol.PartBytesMax {
+			return ErrEventTooLarge
+		}
+		if bytes.IndexByte(e.Body, '\n') >= 0 {
+			return errEventLine
+		}
+	}
+	return nil
+}
+
 // add encodes e into b as the next event. w.mu is held.
 func (w *Writer) add(b *batch, e *protocol.Event, then func(error)) error {
 	e.Seq, e.Run = w.head+1, w.cfg.Run
 	if err := b.add(e, then); err != nil {
 		return err
+	}
+	if last := len(b.ends) - 1; w.endAt != 0 && w.endAt < e.Seq {
+		if last > 0 && w.endAt == w.head {
+			b.cuts = append(b.cuts, last)
+		}
+		w.endAt = 0
 	}
 	w.head = e.Seq
 	w.backlogBytes += b.size()
@@ -137,6 +200,17 @@ func (w *Writer) Head() protocol.Seq {
 
 // Durable returns the newest acknowledged seq.
 func (w *Writer) Durable() protocol.Seq { return protocol.Seq(w.durable.Load()) }
+
+// EndRecord makes seq the last event of its record. It has to be called before
+// the event after seq is appended, else it does nothing: records that start
+// right behind a checkpoint are what Trim can go to.
+func (w *Writer) EndRecord(seq protocol.Seq) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if seq >= w.head {
+		w.endAt = seq
+	}
+}
 
 // WaitRoom blocks while a whole batch of events waits behind the record in
 // flight: readers of stdout call it before each batch of Append, control

@@ -68,7 +68,7 @@ func TestApply(t *testing.T) {
 			want.Epoch, want.Run, want.Seq = epoch, 1, protocol.Seq(len(tt.bodies))
 			tt.want(want)
 			for i, b := range tt.bodies {
-				snapshot.Apply(got, epoch, broker(t, protocol.Seq(i+1), 1, b))
+				snapshot.Apply(nil, got, epoch, broker(t, protocol.Seq(i+1), 1, b))
 			}
 			if g, w := string(snapshot.Encode(got)), string(snapshot.Encode(want)); g != w {
 				t.Errorf("state\n got %s\nwant %s", g, w)
@@ -79,7 +79,7 @@ func TestApply(t *testing.T) {
 
 func TestApplyChildMovesSeqOnly(t *testing.T) {
 	s := snapshot.New("s")
-	snapshot.Apply(s, epoch, child(9, 4, `{"type":"session_end","reason":"exited"}`))
+	snapshot.Apply(nil, s, epoch, child(9, 4, `{"type":"session_end","reason":"exited"}`))
 	if s.Seq != 9 || s.Run != 4 || s.Epoch != epoch || s.Status != protocol.StatusStarting {
 		t.Errorf("state after a child's event: %s", snapshot.Encode(s))
 	}
@@ -96,7 +96,7 @@ func TestGolden(t *testing.T) {
 		protocol.EpochStart{Type: protocol.TypeEpochStart, PreviousEpoch: epoch, PreviousHead: 4, Reason: "unclean_boot"},
 		protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndExited, Signal: ptr("SIGSEGV")},
 	} {
-		snapshot.Apply(s, epoch, broker(t, protocol.Seq(i+1), 2, b))
+		snapshot.Apply(nil, s, epoch, broker(t, protocol.Seq(i+1), 2, b))
 	}
 	const (
 		version = 1
@@ -176,8 +176,8 @@ func FuzzFold(f *testing.F) {
 				pieces = through(t, pieces)
 			}
 			body := bytes.Clone(e.Body)
-			snapshot.Apply(whole, epoch, e)
-			snapshot.Apply(pieces, epoch, e)
+			snapshot.Apply(nil, whole, epoch, e)
+			snapshot.Apply(nil, pieces, epoch, e)
 			if !bytes.Equal(body, e.Body) {
 				t.Fatal("Apply changed the event")
 			}
@@ -207,13 +207,13 @@ func BenchmarkApplyChild(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		e.Seq++
-		snapshot.Apply(s, epoch, e)
+		snapshot.Apply(nil, s, epoch, e)
 	}
 }
 
 func BenchmarkEncode(b *testing.B) {
 	s := snapshot.New("s")
-	snapshot.Apply(s, epoch, broker(b, 1, 1, bodies[0]))
+	snapshot.Apply(nil, s, epoch, broker(b, 1, 1, bodies[0]))
 	b.ReportAllocs()
 	for b.Loop() {
 		snapshot.Encode(s)

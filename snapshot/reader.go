@@ -28,8 +28,9 @@ type Snapshot struct {
 // A Reader folds logs. It keeps the newest folds, so that the next call folds
 // only the tail. Safe for concurrent use.
 type Reader struct {
-	node *journal.Node
-	keep int
+	node  *journal.Node
+	table Folds
+	keep  int
 
 	mu    sync.Mutex
 	folds map[journal.Log]*list.Element // of *fold
@@ -48,12 +49,12 @@ type fold struct {
 }
 
 // NewReader returns a Reader over the logs of n that keeps at most keep folded
-// states (zero: KeepDefault).
-func NewReader(n *journal.Node, keep int) *Reader {
+// states (zero: KeepDefault). Folds may be nil: then every fold is minimal.
+func NewReader(n *journal.Node, folds Folds, keep int) *Reader {
 	if keep <= 0 {
 		keep = KeepDefault
 	}
-	return &Reader{node: n, keep: keep, folds: make(map[journal.Log]*list.Element), lru: list.New()}
+	return &Reader{node: n, table: folds, keep: keep, folds: make(map[journal.Log]*list.Element), lru: list.New()}
 }
 
 // Latest folds a log up to its head as the leader knows it, or further, and
@@ -80,17 +81,17 @@ func (r *Reader) Latest(ctx context.Context, l journal.Log, atLeast protocol.Seq
 		return Snapshot{}, err
 	}
 	if f.snap.State == nil || f.snap.Seq != f.state.Seq {
-		f.snap = Take(f.state)
+		f.snap = r.table.Take(f.state)
 	}
 	return f.snap, nil
 }
 
-// Take returns the snapshot of a state.
-func Take(s *protocol.State) Snapshot {
+// Take returns the snapshot of a state that was folded by f.
+func (f Folds) Take(s *protocol.State) Snapshot {
 	state := Encode(s)
 	return Snapshot{
 		Epoch: s.Epoch, Seq: s.Seq, State: state, Hash: Hash(state),
-		Fold: protocol.FoldVersion{Adapter: s.Agent.Adapter, Version: Version},
+		Fold: f.VersionOf(s.Agent.Adapter),
 	}
 }
 
@@ -99,13 +100,19 @@ func Take(s *protocol.State) Snapshot {
 type History struct {
 	State  *protocol.State
 	Ledger *Ledger
+	Bytes  uint64 // of all events so far, as Store.Keep wants it
+}
+
+// NewHistory returns the history before the first event.
+func NewHistory(session string) *History {
+	return &History{State: New(session), Ledger: NewLedger()}
 }
 
 // Load folds state and ledger of a log up to and including head, or up to the
 // newest record when head is zero. The caller owns the result. Errors are those
 // of journal.Node.Tail and ReadEpochs.
 func (r *Reader) Load(ctx context.Context, l journal.Log, head protocol.Seq) (*History, error) {
-	h := &History{State: New(l.Key.Session), Ledger: NewLedger()}
+	h := NewHistory(l.Key.Session)
 	until := head
 	if head == 0 {
 		tail, err := r.node.Tail(ctx, l)
@@ -132,7 +139,7 @@ func (r *Reader) advance(
 			return fmt.Errorf("read %s after %d: %w", l.Key, after, err)
 		}
 		for _, rec := range recs {
-			if err := applyRecord(s, ledger, rec, until); err != nil {
+			if err := applyRecord(r.table, s, ledger, rec, until); err != nil {
 				return fmt.Errorf("fold %s: %w", l.Key, err)
 			}
 		}
@@ -143,10 +150,9 @@ func (r *Reader) advance(
 	return nil
 }
 
-// applyRecord folds the events of rec that s does not hold yet. A child's line
-// is not parsed: its place in the record says all that the fold wants to know.
-func applyRecord(s *protocol.State, ledger *Ledger, rec *journal.Record, until protocol.Seq) error {
-	epoch, run, base := rec.Epoch(), rec.Run(), rec.Base()
+// applyRecord folds the events of rec that s does not hold yet.
+func applyRecord(folds Folds, s *protocol.State, ledger *Ledger, rec *journal.Record, until protocol.Seq) error {
+	epoch, base := rec.Epoch(), rec.Base()
 	for i := range rec.Len() {
 		seq := base + protocol.Seq(i)
 		if seq <= s.Seq {
@@ -156,15 +162,11 @@ func applyRecord(s *protocol.State, ledger *Ledger, rec *journal.Record, until p
 			return nil
 		}
 		line := rec.Line(i)
-		if protocol.LineSource(line) == protocol.SourceChild {
-			advance(s, epoch, run, seq)
-			continue
-		}
 		e, err := protocol.ParseEventLine(line)
 		if err != nil {
 			return fmt.Errorf("event %d: %w: %w", seq, journal.ErrDamaged, err)
 		}
-		Apply(s, epoch, &e)
+		folds.Apply(s, epoch, &e)
 		if ledger != nil {
 			ledger.Apply(&e)
 		}
@@ -187,4 +189,9 @@ func (r *Reader) fold(l journal.Log) *fold {
 		delete(r.folds, oldest.log)
 	}
 	return f
+}
+
+// Apply folds e into s like the reader does.
+func (r *Reader) Apply(s *protocol.State, epoch protocol.Epoch, e *protocol.Event) {
+	r.table.Apply(s, epoch, e)
 }

@@ -77,7 +77,7 @@ func (s *session) add(source protocol.Source, command string, body []byte, then 
 		Seq: s.journal.Head() + 1, TS: s.w.cfg.Now().UnixMilli(), Run: s.rec.Run, Source: source, CommandID: command, Body: body,
 	}
 	s.updatedAt = s.ev.TS
-	snapshot.Apply(s.state, s.journal.Epoch(), &s.ev)
+	snapshot.Apply(s.adapter, s.state, s.journal.Epoch(), &s.ev)
 	s.ledger.Apply(&s.ev)
 	seq, err := s.journal.Append(&s.ev, then)
 	s.ev.Body = nil

@@ -107,7 +107,7 @@ func (s *session) firstEvent(h *snapshot.History, epoch protocol.Epoch, base pro
 	e := &protocol.Event{
 		Seq: base, TS: s.w.cfg.Now().UnixMilli(), Run: s.rec.Run, Source: protocol.SourceBroker, Body: encodeBody(body),
 	}
-	snapshot.Apply(h.State, epoch, e)
+	snapshot.Apply(s.adapter, h.State, epoch, e)
 	inherited := make(map[string]bool)
 	for _, id := range h.Ledger.Open() {
 		inherited[id] = true

@@ -23,6 +23,7 @@ type appender interface {
 	WaitRoom(ctx context.Context) error
 	Stalled() bool
 	Flush(ctx context.Context) error
+	EndRecord(seq protocol.Seq)
 	Close(ctx context.Context) error
 }
 

@@ -98,7 +98,7 @@ func (s *server) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	folds := snapshot.NewReader(s.node, foldsKept)
+	folds := snapshot.NewReader(s.node, adapters(), foldsKept)
 	bc := s.cfg.brokerConfig()
 	bc.Token, bc.StderrTail, bc.RemoveStderr, bc.Logger = token, worker.StderrTail, worker.RemoveStderr, s.log
 	s.broker, err = broker.New(bc, s.node, folds)

@@ -69,7 +69,7 @@ func (w *world) boot() {
 	if err != nil {
 		w.tb.Fatalf("journal: %v", err)
 	}
-	w.node, w.folds = node, snapshot.NewReader(node, 0)
+	w.node, w.folds = node, snapshot.NewReader(node, nil, 0)
 	w.broker = w.newBroker()
 	w.worker = newPuppet(w.tb, "w1", node, w.broker.Registry(), w.folds)
 }
@@ -90,7 +90,7 @@ func (w *world) newBroker() *broker.Broker {
 		RemoveStderr: func(dir string, k protocol.Key) error {
 			return os.RemoveAll(filepath.Join(dir, "stderr", k.Workspace, k.Session))
 		},
-	}, w.node, snapshot.NewReader(w.node, 0))
+	}, w.node, snapshot.NewReader(w.node, nil, 0))
 	if err != nil {
 		w.tb.Fatalf("broker: %v", err)
 	}

@@ -64,7 +64,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folds := snapshot.NewReader(node, 0)
+	folds := snapshot.NewReader(node, nil, 0)
 	b, err := broker.New(broker.Config{Adapters: []string{"jsonl", "lines"}, Workers: []string{"w"}, AllowArgv: true, Token: testToken, DataDir: dir, Logger: log}, node, folds)
 	if err != nil {
 		t.Fatal(err)

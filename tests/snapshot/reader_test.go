@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"rejoin/agent/jsonl"
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
 	"rejoin/tests/harness"
 )
+
+var folds = snapshot.Folds{"jsonl": jsonl.Adapter{}}
 
 // book is a log under test, with the events it should hold.
 type book struct {
@@ -119,7 +122,7 @@ func (b *book) flush() {
 func (b *book) want(n int) (*protocol.State, *snapshot.Ledger) {
 	s, l := snapshot.New(b.log.Key.Session), snapshot.NewLedger()
 	for i := range n {
-		snapshot.Apply(s, b.epochs[i], &b.events[i])
+		folds.Apply(s, b.epochs[i], &b.events[i])
 		l.Apply(&b.events[i])
 	}
 	return s, l
@@ -132,7 +135,7 @@ func (b *book) check(r *snapshot.Reader) {
 		b.tb.Fatalf("Latest: %v", err)
 	}
 	s, _ := b.want(len(b.events))
-	want := snapshot.Take(s)
+	want := folds.Take(s)
 	if got.Hash != want.Hash || got.Seq != want.Seq || got.Epoch != want.Epoch || got.Fold != want.Fold {
 		b.tb.Fatalf("Latest\n got %s\nwant %s", got.State, want.State)
 	}
@@ -155,7 +158,7 @@ var brokerBodies = []string{
 // Proves I-S3 (the state's part).
 func TestLatest(t *testing.T) {
 	node := newNode(t)
-	warm := snapshot.NewReader(node, 2)
+	warm := snapshot.NewReader(node, folds, 2)
 	rnd := rand.New(rand.NewPCG(3, 4))
 	books := []*book{newBook(t, node, "s0"), newBook(t, node, "s1"), newBook(t, node, "s2")}
 	for _, b := range books {
@@ -177,20 +180,20 @@ func TestLatest(t *testing.T) {
 		b.check(warm)
 	}
 	for _, b := range books {
-		b.check(snapshot.NewReader(node, 0))
+		b.check(snapshot.NewReader(node, folds, 0))
 	}
 }
 
 func TestLatestOfEmptyLog(t *testing.T) {
 	node := newNode(t)
 	b := newBook(t, node, "none")
-	b.check(snapshot.NewReader(node, 0))
+	b.check(snapshot.NewReader(node, folds, 0))
 }
 
 // TestEpochs: the fold goes on over an epoch's end, with a hole between.
 func TestEpochs(t *testing.T) {
 	node := newNode(t)
-	r := snapshot.NewReader(node, 0)
+	r := snapshot.NewReader(node, folds, 0)
 	b := newBook(t, node, "s")
 	b.open(protocol.NewEpoch(time.Now()), 0, start)
 	b.add(protocol.SourceBroker, fmt.Sprintf(brokerBodies[1], 7))
@@ -201,7 +204,7 @@ func TestEpochs(t *testing.T) {
 	b.add(protocol.SourceChild, `1`)
 	b.flush()
 	b.check(r)
-	b.check(snapshot.NewReader(node, 0))
+	b.check(snapshot.NewReader(node, folds, 0))
 	h, err := r.Load(b.ctx, b.log, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +217,7 @@ func TestEpochs(t *testing.T) {
 // TestLoad: state and ledger as of every seq.
 func TestLoad(t *testing.T) {
 	node := newNode(t)
-	r := snapshot.NewReader(node, 0)
+	r := snapshot.NewReader(node, folds, 0)
 	b := newBook(t, node, "s")
 	b.open(protocol.NewEpoch(time.Now()), 0, start)
 	for i := range 40 {
@@ -238,7 +241,7 @@ func TestLoad(t *testing.T) {
 // before they asked.
 func TestLatestTogether(t *testing.T) {
 	node := newNode(t)
-	r := snapshot.NewReader(node, 0)
+	r := snapshot.NewReader(node, folds, 0)
 	b := newBook(t, node, "s")
 	b.open(protocol.NewEpoch(time.Now()), 0, start)
 	for range 5 {
@@ -279,13 +282,13 @@ func BenchmarkLatest(b *testing.B) {
 	b.Run("cold10k", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := snapshot.NewReader(node, 0).Latest(k.ctx, k.log, 0); err != nil {
+			if _, err := snapshot.NewReader(node, folds, 0).Latest(k.ctx, k.log, 0); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("warm", func(b *testing.B) {
-		r := snapshot.NewReader(node, 0)
+		r := snapshot.NewReader(node, folds, 0)
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := r.Latest(k.ctx, k.log, 0); err != nil {

@@ -104,7 +104,7 @@ func newHost(tb testing.TB, c hostConfig) *host {
 	w, err := worker.New(worker.Config{
 		ID: "w1", DataDir: h.dir, Adapters: map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}},
 		EventBytesMax: c.eventBytesMax, SessionsMax: c.sessionsMax, Logger: log,
-	}, node, h.reg, snapshot.NewReader(node, 0))
+	}, node, h.reg, snapshot.NewReader(node, nil, 0))
 	if err != nil {
 		tb.Fatalf("worker: %v", err)
 	}

@@ -41,7 +41,7 @@ func serveOne(dir string) (f family, instance string, err error) {
 	reg := &registry{records: make(map[protocol.Key]protocol.SessionRecord)}
 	w, err := worker.New(worker.Config{
 		ID: "w1", DataDir: dir, Adapters: map[string]agent.Adapter{"jsonl": jsonl.Adapter{}},
-	}, node, reg, snapshot.NewReader(node, 0))
+	}, node, reg, snapshot.NewReader(node, nil, 0))
 	if err != nil {
 		return f, "", err
 	}

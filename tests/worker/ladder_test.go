@@ -335,7 +335,7 @@ func TestStateOfTheLog(t *testing.T) {
 	h := newHost(t, hostConfig{})
 	s := h.start("s", "jsonl", "count", "100")
 	s.awaitEnd()
-	snap, err := snapshot.NewReader(h.node, 0).Latest(harness.Context(t), s.log, 0)
+	snap, err := snapshot.NewReader(h.node, nil, 0).Latest(harness.Context(t), s.log, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
