@@ -75,6 +75,66 @@ func TestRecordsAreCut(t *testing.T) {
 	}
 }
 
+// A group shares one record, wherever the cut would fall.
+func TestGroupIsNotCut(t *testing.T) {
+	for _, before := range []int{0, 1, 1022, 1023, 1024} {
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			f := newFakeLog()
+			w := openFake(t, f, testConfig(1))
+			f.gate, f.arrived = make(chan struct{}), make(chan struct{}, 64)
+			put(t, w, `"alone"`)
+			await(t, f.arrived) // in flight
+			for range before {
+				put(t, w, `"small"`)
+			}
+			var group []*protocol.Event
+			for _, body := range []string{`"g1"`, `"` + strings.Repeat("x", 300<<10) + `"`, `"g3"`} {
+				group = append(group, &protocol.Event{Source: protocol.SourceBroker, Body: []byte(body)})
+			}
+			told := make(chan error, 2)
+			if err := w.AppendGroup(group, func(err error) { told <- err }); err != nil {
+				t.Fatal(err)
+			}
+			put(t, w, `"after"`)
+			close(f.gate)
+			if err := w.Flush(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+			if err := await(t, told); err != nil || len(told) > 0 {
+				t.Errorf("told %v, and %d times more", err, len(told))
+			}
+			f.check(t)
+			for _, r := range f.recs {
+				n := strings.Count(string(r.lines), `"g1"`) + strings.Count(string(r.lines), `"g3"`)
+				if n == 1 {
+					t.Error("the group is in two records")
+				}
+			}
+			if got := group[2].Seq; got != protocol.Seq(before)+5 {
+				t.Errorf("seq %d of the last", got)
+			}
+		})
+	}
+}
+
+func TestGroupsThatAreRefused(t *testing.T) {
+	f := newFakeLog()
+	w := openFake(t, f, testConfig(1))
+	head := w.Head()
+	ok := &protocol.Event{Body: []byte(`1`)}
+	for _, group := range [][]*protocol.Event{
+		{ok, {Body: []byte("1\n2")}},
+		{ok, {Body: make([]byte, protocol.PartBytesMax)}},
+	} {
+		if err := w.AppendGroup(group, nil); err == nil {
+			t.Error("taken")
+		}
+	}
+	if w.Head() != head {
+		t.Errorf("head %d, want %d: a part of a refused group was appended", w.Head(), head)
+	}
+}
+
 // Proves I-J2: then is told success only after the record is stored, in order.
 func TestThenAfterStore(t *testing.T) {
 	f := newFakeLog()
