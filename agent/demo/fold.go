@@ -1,12 +1,16 @@
 package demo
 
-import "rejoin/protocol"
+import (
+	"rejoin/agent"
+	"rejoin/agent/pi"
+	"rejoin/protocol"
+)
 
-// FoldVersion is 1.
-func (Adapter) FoldVersion() int { return 1 }
+// FoldVersion is that of pi's fold.
+func (Adapter) FoldVersion() int { return pi.FoldVersion }
 
-// Fold leaves s as it is: demo children have no transcript.
-func (Adapter) Fold(*protocol.State, *protocol.Event) {}
+// Fold folds as for pi.
+func (Adapter) Fold(s *protocol.State, e *protocol.Event) { pi.Fold(s, e) }
 
-// Settle leaves s as it is.
-func (Adapter) Settle(*protocol.State, *protocol.Event) {}
+// Settle closes what a run leaves open.
+func (Adapter) Settle(s *protocol.State, e *protocol.Event) { agent.Settle(s, e) }

@@ -1,0 +1,23 @@
+package agent
+
+import (
+	"rejoin/protocol"
+)
+
+// faultBytes is how much of the text that an error event quotes stands in its notice.
+const faultBytes = 1 << 10
+
+// Fault appends a notice of an error event of rejoin's own, p being its members:
+// a line that was none, one that was too long, output that is missing.
+func (t Transcript) Fault(p protocol.Params) {
+	text := String(p, "error")
+	if text == "" {
+		return
+	}
+	for _, quoted := range []string{"text", "preview"} {
+		if q := String(p, quoted); q != "" {
+			text += ": " + Clip(q, faultBytes)
+		}
+	}
+	t.Notice(text, protocol.ItemError)
+}
