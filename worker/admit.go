@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"rejoin/agent"
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
@@ -14,6 +15,9 @@ import (
 type admitted struct {
 	waiters []func(error) // repeats of it; at most waitersMax, above it they are refused
 }
+
+// lineExtra is more than a line has besides its command's value.
+const lineExtra = 512
 
 // admit is the one place where a command takes effect: known id, live child,
 // journal, expect, room, adapter, append — in this order, under mu, so that the
@@ -64,49 +68,62 @@ func (s *session) admitLocked(in *protocol.CommandInput, result *protocol.SendRe
 	if err := s.meets(in.Expect); err != nil {
 		return err
 	}
-	if !s.stdin.fits(len(value)) {
+	if !s.stdin.fits(len(value) + lineExtra) {
 		return errStdinFull(s.key.Session)
 	}
-	line, err := s.adapter.Encode(in.Verb, value)
+	effects, err := s.driver.Admit(s.state, &agent.Request{
+		ID: in.ID, Verb: in.Verb, Value: value, Client: in.Client.Name, Resolved: s.ledger.Resolved,
+	})
 	if err != nil {
 		return err
 	}
-	if bytes.IndexByte(line, '\n') >= 0 {
-		return fmt.Errorf("adapter %s made a line with a line feed", s.adapter.Name())
-	}
-	return s.append(in, value, line, result, answer)
+	return s.accept(in, value, effects, result, answer)
 }
 
-// append records the command and queues its line once that is durable: I-W1.
-func (s *session) append(in *protocol.CommandInput, value, line []byte, result *protocol.SendResult, answer func(protocol.WorkerReply)) error {
-	body := commandBody(in, value, line)
-	data := append(line[:len(line):len(line)], '\n')
-	if !s.stdin.reserve(len(data)) {
-		return errStdinFull(s.key.Session)
+// accept records a command and what the driver wants done before it.
+func (s *session) accept(
+	in *protocol.CommandInput, value []byte, effects []agent.Effect, result *protocol.SendResult, answer func(protocol.WorkerReply),
+) error {
+	for i := range effects {
+		if effects[i].Input == nil || effects[i].Input.ID != in.ID {
+			s.perform(effects[i : i+1])
+			continue
+		}
+		if err := s.append(in, value, effects[i].Input, result, answer); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// append records the command; its answer waits until that is durable: I-W1.
+func (s *session) append(
+	in *protocol.CommandInput, value []byte, input *agent.Input, result *protocol.SendResult, answer func(protocol.WorkerReply),
+) error {
+	if bytes.IndexByte(input.Line, '\n') >= 0 {
+		return fmt.Errorf("adapter %s made a line with a line feed", s.adapter.Name())
+	}
+	body := commandBody(in, value, input.Line, input.Held)
 	id, a, res := in.ID, &admitted{}, *result
 	s.inflight[id] = a
-	then := func(err error) {
+	res.Seq = s.journal.Head() + 1
+	err := s.input(input, body, func(err error) {
 		s.mu.Lock()
 		delete(s.inflight, id)
 		waiters := a.waiters
 		s.mu.Unlock()
 		if err != nil {
-			s.stdin.release(len(data))
 			answer(protocol.WorkerReply{Error: errUnknown()})
 		} else {
-			s.stdin.push(inputLine{id: id, data: data})
 			r := res
 			answer(protocol.WorkerReply{Result: &r})
 		}
 		for _, wake := range waiters {
 			wake(err)
 		}
-	}
-	res.Seq = s.journal.Head() + 1
-	if _, err := s.add(protocol.SourceBroker, id, body, then); err != nil {
+	})
+	if err != nil {
 		delete(s.inflight, id)
-		s.stdin.release(len(data))
 		return errUnknown()
 	}
 	return nil
@@ -143,7 +160,7 @@ func (s *session) meets(want *protocol.Expect) error {
 	if want == nil {
 		return nil
 	}
-	if want.Turn != nil {
+	if want.Turn != nil && !s.driver.Turns() {
 		return protocol.Errorf(protocol.ReasonUnsupported, "adapter %s has no turns", s.adapter.Name())
 	}
 	head, epoch := s.journal.Head(), s.journal.Epoch()
@@ -152,6 +169,10 @@ func (s *session) meets(want *protocol.Expect) error {
 		e.Head, e.Epoch = &head, epoch
 		return e
 	}
+	turn := "none"
+	if s.state.Turn != nil {
+		turn = s.state.Turn.ID
+	}
 	switch {
 	case want.Epoch != nil && *want.Epoch != epoch:
 		return differs("epoch", *want.Epoch, epoch)
@@ -159,6 +180,8 @@ func (s *session) meets(want *protocol.Expect) error {
 		return differs("run", *want.Run, s.rec.Run)
 	case want.Status != nil && *want.Status != s.state.Status:
 		return differs("status", *want.Status, s.state.Status)
+	case want.Turn != nil && *want.Turn != turn:
+		return differs("turn", *want.Turn, turn)
 	case want.Head != nil && *want.Head != head:
 		return differs("head", *want.Head, head)
 	}

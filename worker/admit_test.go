@@ -155,10 +155,16 @@ func TestCommandBody(t *testing.T) {
 			`{"text":"x"}`, "x",
 			protocol.CommandEvent{Type: "command", CommandID: "c3", Client: client, Verb: "prompt", Params: protocol.RawJSON(`{"text":"x"}`), Line: "x"},
 		},
+		{
+			"held",
+			protocol.CommandInput{ID: "c4", Client: client},
+			`{"id":1}`, `{"id":"rj:1:1"}`,
+			protocol.CommandEvent{Type: "command", CommandID: "c4", Client: client, Command: protocol.RawJSON(`{"id":1}`), Line: `{"id":"rj:1:1"}`, Held: true},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			body := commandBody(&tt.in, []byte(tt.value), []byte(tt.line))
+			body := commandBody(&tt.in, []byte(tt.value), []byte(tt.line), tt.want.Held)
 			if err := protocol.ValidateJSON(body); err != nil || !strings.HasPrefix(string(body), `{"type":"command"`) {
 				t.Fatalf("body %s: %v", body, err)
 			}
@@ -195,7 +201,7 @@ func TestEndOfRun(t *testing.T) {
 	if got := f.bodies[from:]; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	s.settle("late", protocol.OutcomeDone, nil) // nothing of the run follows its end
+	s.wrote("late") // nothing of the run follows its end
 	if len(f.bodies) != from+len(want) {
 		t.Errorf("then %q", f.bodies[from+len(want):])
 	}
@@ -208,7 +214,7 @@ func TestFencedRunWritesNothing(t *testing.T) {
 	from := len(f.bodies)
 	s.writerFailed(ErrNotOwner)
 	s.record(ending{why: endFenced}, true)
-	s.settle("c", protocol.OutcomeDone, nil)
+	s.wrote("c")
 	if len(f.bodies) != from {
 		t.Errorf("events after the fence: %q", f.bodies[from:])
 	}

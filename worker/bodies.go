@@ -23,7 +23,7 @@ func encodeBody(v any) []byte {
 
 // commandBody returns the body of a command event: a protocol.CommandEvent whose
 // value is taken over byte for byte.
-func commandBody(in *protocol.CommandInput, value, line []byte) []byte {
+func commandBody(in *protocol.CommandInput, value, line []byte, held bool) []byte {
 	b := make([]byte, 0, len(value)+len(in.ID)+len(in.Client.Name)+256)
 	b = append(b, `{"type":"command","commandId":`...)
 	b = protocol.AppendString(b, in.ID)
@@ -42,6 +42,9 @@ func commandBody(in *protocol.CommandInput, value, line []byte) []byte {
 	if in.Verb != "" || !bytes.Equal(line, value) {
 		b = append(b, `,"line":`...)
 		b = protocol.AppendString(b, string(line))
+	}
+	if held {
+		b = append(b, `,"held":true`...)
 	}
 	return append(b, '}')
 }

@@ -11,6 +11,7 @@ import (
 	"rejoin/agent"
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/snapshot"
 )
 
 // Registry is what a worker tells about the sessions it owns (the broker's
@@ -33,6 +34,8 @@ type Config struct {
 	ID            string                   // bus address: one subject token. Required
 	DataDir       string                   // stderr tails are kept under DataDir/stderr. Required
 	Adapters      map[string]agent.Adapter // by name. Required
+	Checkpoints   *snapshot.Store          // nil: none are taken, and no log is trimmed
+	Retention     snapshot.Retention       // of each session's log
 	EventBytesMax int                      // longest line of a child; zero: protocol.EventBytesDefault
 	SessionsMax   int                      // children at a time; zero: protocol.SessionsLiveDefault
 	Logger        *slog.Logger             // nil: nothing is logged

@@ -25,6 +25,7 @@ type fakeLog struct {
 	thens   []func(error)
 	bodies  []string
 	sources []protocol.Source
+	groups  int // calls of AppendGroup
 	stalled bool
 	fail    error // of the next Append
 	full    bool  // WaitRoom waits for its ctx
@@ -48,6 +49,22 @@ func (f *fakeLog) Append(e *protocol.Event, then func(error)) (protocol.Seq, err
 	f.bodies = append(f.bodies, string(e.Body))
 	f.sources = append(f.sources, e.Source)
 	return f.head, nil
+}
+
+func (f *fakeLog) AppendGroup(events []*protocol.Event, then func(error)) error {
+	for i, e := range events {
+		var told func(error)
+		if i == len(events)-1 {
+			told = then
+		}
+		if _, err := f.Append(e, told); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.groups++
+	return nil
 }
 
 // settle makes everything durable, or lost with err.
@@ -119,7 +136,7 @@ func newFakeSession(tb testing.TB, adapter agent.Adapter) (*session, *fakeLog, *
 	f := &fakeLog{head: 1, durable: 1}
 	s.journal, s.phase = f, phaseLive
 	s.firstEvent(&snapshot.History{State: s.state, Ledger: s.ledger}, testEpoch, 1, protocol.SessionStart{Type: protocol.TypeSessionStart})
-	s.stdin = newStdin(wr, s.settle)
+	s.stdin = newStdin(wr, s)
 	s.stderr = newStderrTail(w.cfg.DataDir, s.key, 1, w.log)
 	tb.Cleanup(func() {
 		s.stdin.close()

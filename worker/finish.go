@@ -57,7 +57,7 @@ func (s *session) drain(out *stdout, done <-chan struct{}, end ending) {
 }
 
 // record appends what ends the run, in this order: what was cut off, the outcome
-// of every open command, the end itself. A fenced run writes nothing.
+// of every open command, the end of every open question, the end itself. A fenced run writes nothing.
 func (s *session) record(end ending, truncated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,11 +79,17 @@ func (s *session) record(end ending, truncated bool) {
 	s.endLocked(protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: end.reason(), ExitCode: end.code, Signal: end.signal})
 }
 
-// endLocked settles every open command and appends the last event. Mu is held.
+// endLocked settles every open command, closes every open question and appends
+// the last event. Mu is held.
 func (s *session) endLocked(last any) {
 	for _, id := range s.ledger.Open() {
+		known, _ := s.ledger.Lookup(id)
 		switch {
+		case known.Held: // and no release of it was recorded: nothing of it was written
+			s.settleLocked(id, protocol.OutcomeDiscarded, nil)
 		case s.inherited[id]: // an owner before this run took it; what came of it is not known
+			s.settleLocked(id, protocol.OutcomeInterrupted, nil)
+		case s.driver.Told(id):
 			s.settleLocked(id, protocol.OutcomeInterrupted, nil)
 		case s.stdin != nil && s.stdin.wasPartly(id):
 			s.settleLocked(id, protocol.OutcomeInterrupted, resultError("written in part"))
@@ -91,6 +97,7 @@ func (s *session) endLocked(last any) {
 			s.settleLocked(id, protocol.OutcomeFailed, resultError("not written"))
 		}
 	}
+	s.interruptAll()
 	if _, err := s.addBroker(last, "", nil); err != nil {
 		s.log.Warn("end of the run is not recorded", slog.Any(protocol.LogError, err))
 	}
@@ -110,6 +117,7 @@ func (s *session) leave(life context.Context) {
 		}
 	}
 	s.tellEnd(life)
+	s.closeKeeper(life)
 	s.closeJournal(life, s.journal)
 	s.w.forget(s)
 	s.log.Info("session has left")
@@ -162,6 +170,15 @@ func (s *session) tell(life context.Context, change func(*protocol.SessionRecord
 			wait.Stop()
 		}
 		pause = min(2*pause, registryTry)
+	}
+}
+
+// closeKeeper takes the exit's checkpoint.
+func (s *session) closeKeeper(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recordWait)
+	defer cancel()
+	if err := s.keeper.Close(ctx); err != nil {
+		s.log.Warn("last checkpoint is not taken", slog.Any(protocol.LogError, err))
 	}
 }
 

@@ -102,6 +102,7 @@ func (s *session) ladder() ending {
 	c, tree := s.child, s.newTree()
 	why := endExited
 	if !s.awaitExitOrStop() {
+		s.part()
 		s.stdin.close()
 		s.step(tree)
 		_, why, _, _ = s.stops.times()
@@ -125,13 +126,30 @@ func (s *session) ladder() ending {
 	return end
 }
 
+// watchDeadlines closes questions that the agent has stopped to ask, until the
+// child exits or a stop is asked for.
+func (s *session) watchDeadlines() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.child.exited:
+			return
+		case <-s.stops.wake:
+			return
+		case <-s.expiry:
+		case <-timer.C:
+		}
+		if left, ok := s.expire(); ok {
+			timer.Reset(left)
+		}
+	}
+}
+
 // awaitExitOrStop reports whether the child exited by itself. Either way no
 // command is admitted from here on.
 func (s *session) awaitExitOrStop() (exited bool) {
-	select {
-	case <-s.child.exited:
-	case <-s.stops.wake:
-	}
+	s.watchDeadlines()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase == phaseLive {

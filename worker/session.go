@@ -38,7 +38,8 @@ type session struct {
 	dead  chan struct{} // closed when the child and its descendants are dead
 	done  chan struct{} // closed when nothing of the run is left here
 
-	stops stops
+	stops  stops
+	expiry chan struct{} // capacity one: a deadline is new; a second token says nothing more
 
 	// mu makes admission, fold and append one step. Nothing waits under it.
 	mu        sync.Mutex
@@ -46,9 +47,17 @@ type session struct {
 	journal   appender
 	state     *protocol.State
 	ledger    *snapshot.Ledger
-	inherited map[string]bool      // commands that earlier runs left without outcome
+	inherited map[string]bool // commands that earlier runs left without outcome
+	driver    agent.Driver
+	held      map[string]inputLine // of the driver's held commands; within the bounds of stdin
+	deadlines map[string]time.Time // of open interactions that have one
+	parting   map[string]bool      // last inputs that the child has not got yet
+	gone      chan struct{}        // closed when it has; nil before the ladder
+	keeper    *snapshot.Keeper     // nil: no checkpoints are taken
+	logged    uint64               // bytes of the log that the run continues
 	inflight  map[string]*admitted // commands whose record is not durable yet; bounded by the stdin queue
 	updatedAt int64
+	told      told
 	exit      *protocol.Exit
 	failed    error // why the writer can write no more
 	ev        protocol.Event
@@ -60,7 +69,8 @@ func (w *Worker) newSession(rec *protocol.SessionRecord, adapter agent.Adapter) 
 		log:   w.log.With(slog.String(protocol.LogSession, rec.Key().String()), slog.Uint64(protocol.LogRun, uint64(rec.Run))),
 		ready: make(chan struct{}), dead: make(chan struct{}), done: make(chan struct{}),
 		state: snapshot.New(rec.ID), ledger: snapshot.NewLedger(), inflight: make(map[string]*admitted),
-		updatedAt: rec.UpdatedAt,
+		updatedAt: rec.UpdatedAt, driver: adapter.Drive(rec.Run), held: make(map[string]inputLine),
+		deadlines: make(map[string]time.Time), expiry: make(chan struct{}, 1),
 	}
 	s.stops.wake = make(chan struct{}, 1)
 	return s
@@ -76,34 +86,25 @@ func (s *session) add(source protocol.Source, command string, body []byte, then 
 	s.ev = protocol.Event{
 		Seq: s.journal.Head() + 1, TS: s.w.cfg.Now().UnixMilli(), Run: s.rec.Run, Source: source, CommandID: command, Body: body,
 	}
-	s.updatedAt = s.ev.TS
-	snapshot.Apply(s.adapter, s.state, s.journal.Epoch(), &s.ev)
-	s.ledger.Apply(&s.ev)
+	s.fold(&s.ev)
 	seq, err := s.journal.Append(&s.ev, then)
 	s.ev.Body = nil
 	return seq, err
 }
 
+// fold folds an event. Mu is held.
+func (s *session) fold(e *protocol.Event) {
+	s.updatedAt = e.TS
+	snapshot.Apply(s.adapter, s.state, s.journal.Epoch(), e)
+	s.ledger.Apply(e)
+	s.noteDeadline(e)
+	s.w.announcer.look(s)
+	s.keeper.Applied(s.state, s.ledger, e)
+}
+
 // addBroker adds an event of rejoin's own. Mu is held.
 func (s *session) addBroker(body any, command string, then func(error)) (protocol.Seq, error) {
 	return s.add(protocol.SourceBroker, command, encodeBody(body), then)
-}
-
-// settle records how a command ended; I-B3.
-func (s *session) settle(id string, outcome protocol.Outcome, result protocol.RawJSON) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed != nil || s.phase >= phaseEnded {
-		return // a fenced run writes nothing; an ended one has settled every command
-	}
-	s.settleLocked(id, outcome, result)
-}
-
-func (s *session) settleLocked(id string, outcome protocol.Outcome, result protocol.RawJSON) {
-	body := protocol.CommandOutcome{Type: protocol.TypeCommandOutcome, CommandID: id, Outcome: outcome, Result: result}
-	if _, err := s.addBroker(body, id, nil); err != nil {
-		s.log.Warn("outcome of a command is not recorded", slog.String(protocol.LogCommand, id), slog.Any(protocol.LogError, err))
-	}
 }
 
 // writerFailed is the journal's word that this run can write no more. It is
@@ -143,7 +144,7 @@ func (s *session) info() protocol.SessionInfo {
 	if s.child != nil && s.phase != phaseEnded {
 		r.PID = s.child.pid
 	}
-	r.Floor = max(r.Floor, 1)
+	r.Floor = max(r.Floor, s.keeper.Floor(), 1)
 	return r.Info()
 }
 

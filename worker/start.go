@@ -113,7 +113,7 @@ func (s *session) firstEvent(h *snapshot.History, epoch protocol.Epoch, base pro
 		inherited[id] = true
 	}
 	s.mu.Lock()
-	s.state, s.ledger, s.inherited, s.updatedAt = h.State, h.Ledger, inherited, e.TS
+	s.state, s.ledger, s.inherited, s.updatedAt, s.logged = h.State, h.Ledger, inherited, e.TS, h.Bytes
 	s.mu.Unlock()
 	return []*protocol.Event{e}
 }
@@ -131,8 +131,9 @@ func (s *session) open(
 		return err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.journal = j
-	s.mu.Unlock()
+	s.keeper = s.w.places.keep(s.at(), j, s.adapter, s.logged)
 	return nil
 }
 
@@ -150,7 +151,7 @@ func (s *session) spawn(ctx context.Context, argv []string) error {
 	s.mu.Lock()
 	s.child = c
 	s.mu.Unlock()
-	s.stdin = newStdin(c.stdin, s.settle)
+	s.stdin = newStdin(c.stdin, s)
 	s.stderr = newStderrTail(s.w.cfg.DataDir, s.key, s.rec.Run, s.log)
 	return nil
 }
@@ -176,6 +177,7 @@ func (s *session) goLive(ctx context.Context) error {
 	if asked, _, _, _ := s.stops.times(); asked {
 		s.phase = phaseStopping
 	}
+	s.perform(s.driver.Start(s.state))
 	s.mu.Unlock()
 	close(s.ready)
 	s.log.Info("session is live", slog.Int(protocol.LogPID, s.child.pid))
@@ -198,6 +200,7 @@ func (s *session) abandon(t tenure, why error) {
 		if !errors.Is(why, journal.ErrFenced) {
 			s.endUnborn(t)
 		}
+		s.closeKeeper(t.life)
 		s.closeJournal(t.life, j)
 	}
 	s.mu.Lock()

@@ -19,8 +19,8 @@ type inputLine struct {
 // command is refused as overloaded. Its one writer blocks nobody (I-W4). Safe
 // for concurrent use.
 type stdin struct {
-	f      *os.File // non-blocking: closing it ends a write that waits
-	settle func(id string, outcome protocol.Outcome, result protocol.RawJSON)
+	f    *os.File // non-blocking: closing it ends a write that waits
+	heir heir
 
 	mu     sync.Mutex
 	queue  []inputLine
@@ -32,8 +32,14 @@ type stdin struct {
 	wake   chan struct{}   // capacity one: a second token says nothing new
 }
 
-func newStdin(f *os.File, settle func(string, protocol.Outcome, protocol.RawJSON)) *stdin {
-	return &stdin{f: f, settle: settle, partly: make(map[string]bool), wake: make(chan struct{}, 1)}
+// heir is told what became of a line: one of the two, once.
+type heir interface {
+	wrote(id string)
+	broke(id string, outcome protocol.Outcome, result protocol.RawJSON)
+}
+
+func newStdin(f *os.File, h heir) *stdin {
+	return &stdin{f: f, heir: h, partly: make(map[string]bool), wake: make(chan struct{}, 1)}
 }
 
 // fits reports whether a line of about n bytes has room.
@@ -47,15 +53,14 @@ func (q *stdin) fitsLocked(n int) bool {
 	return q.lines < protocol.StdinQueueLinesMax && q.bytes+n <= protocol.StdinQueueBytesMax
 }
 
-func (q *stdin) reserve(n int) bool {
+// reserve takes room for a line that fits, or for one of rejoin's own: of those
+// there are at most a probe, an abort and an answer for each open question, above
+// the bound.
+func (q *stdin) reserve(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.fitsLocked(n) {
-		return false
-	}
 	q.lines++
 	q.bytes += n
-	return true
 }
 
 func (q *stdin) release(n int) {
@@ -115,7 +120,7 @@ func (q *stdin) run() {
 		case !ok:
 			return
 		case cause != "":
-			q.settle(l.id, protocol.OutcomeFailed, resultError(cause))
+			q.heir.broke(l.id, protocol.OutcomeFailed, resultError(cause))
 		default:
 			q.write(l)
 		}
@@ -151,7 +156,7 @@ func (q *stdin) next() (l inputLine, cause string, ok bool) {
 func (q *stdin) write(l inputLine) {
 	n, err := q.f.Write(l.data)
 	if err == nil {
-		q.settle(l.id, protocol.OutcomeDone, nil)
+		q.heir.wrote(l.id)
 		return
 	}
 	q.mu.Lock()
@@ -167,9 +172,9 @@ func (q *stdin) write(l inputLine) {
 	switch {
 	case closed:
 	case n > 0:
-		q.settle(l.id, protocol.OutcomeInterrupted, resultError(cause))
+		q.heir.broke(l.id, protocol.OutcomeInterrupted, resultError(cause))
 	default:
-		q.settle(l.id, protocol.OutcomeFailed, resultError(cause))
+		q.heir.broke(l.id, protocol.OutcomeFailed, resultError(cause))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"rejoin/agent"
 	"rejoin/journal"
 	"rejoin/protocol"
 )
@@ -151,7 +152,12 @@ func (o *stdout) append(b *batch) bool {
 	}
 	for _, p := range b.events {
 		body := b.buf[p.from:p.to]
-		_, err := s.add(p.source, "", body, nil)
+		var command string
+		var effects []agent.Effect
+		if p.source == protocol.SourceChild {
+			body, command, effects = s.driver.Hear(s.state, body)
+		}
+		_, err := s.add(p.source, command, body, nil)
 		if errors.Is(err, journal.ErrEventTooLarge) {
 			_, err = s.add(protocol.SourceBroker, "", protocol.LineTooLong(int64(len(body)), body[:min(len(body), protocol.EventPreviewBytes)]), nil)
 		}
@@ -159,6 +165,7 @@ func (o *stdout) append(b *batch) bool {
 			s.log.Warn("output is not recorded", slog.Any(protocol.LogError, err))
 			return false
 		}
+		s.perform(effects)
 	}
 	return true
 }

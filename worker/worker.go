@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"rejoin/agent"
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
@@ -17,6 +18,7 @@ import (
 // tests stall and fence a log. Contracts as there.
 type appender interface {
 	Append(e *protocol.Event, then func(error)) (protocol.Seq, error)
+	AppendGroup(events []*protocol.Event, then func(error)) error
 	Epoch() protocol.Epoch
 	Head() protocol.Seq
 	Durable() protocol.Seq
@@ -33,6 +35,7 @@ var _ appender = (*journal.Writer)(nil)
 type places struct {
 	open     func(context.Context, journal.WriterConfig) (appender, error)
 	load     func(context.Context, journal.Log, protocol.Seq) (*snapshot.History, error)
+	keep     func(l journal.Log, w snapshot.Writer, a agent.Adapter, bytesSoFar uint64) *snapshot.Keeper
 	instance string // mark of this data directory's children
 	bootID   string
 }
@@ -40,14 +43,15 @@ type places struct {
 // Worker owns children. Its methods are safe for concurrent use; Run is called
 // once.
 type Worker struct {
-	cfg    Config
-	log    *slog.Logger
-	reg    Registry
-	bus    *journal.Bus
-	places places
-	forker *forker
-	census *census
-	ops    chan struct{} // capacity opsMax; full: the request is refused
+	cfg       Config
+	log       *slog.Logger
+	reg       Registry
+	bus       *journal.Bus
+	places    places
+	forker    *forker
+	census    *census
+	announcer *announcer
+	ops       chan struct{} // capacity opsMax; full: the request is refused
 
 	wg sync.WaitGroup // ops and sessions; added to under mu while not stopping
 
@@ -65,7 +69,10 @@ func New(cfg Config, node *journal.Node, reg Registry, folds *snapshot.Reader) (
 		}
 		return jw, nil
 	}
-	w, err := newWorker(cfg, reg, places{open: open, load: folds.Load, instance: node.Instance(), bootID: node.BootID()})
+	keep := func(l journal.Log, w snapshot.Writer, a agent.Adapter, bytesSoFar uint64) *snapshot.Keeper {
+		return cfg.Checkpoints.Keep(l, w, a, cfg.Retention, bytesSoFar)
+	}
+	w, err := newWorker(cfg, reg, places{open: open, load: folds.Load, keep: keep, instance: node.Instance(), bootID: node.BootID()})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +87,7 @@ func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
 	cfg = cfg.withDefaults()
 	return &Worker{
 		cfg: cfg, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
-		forker: newForker(), census: newCensus(p.instance),
+		forker: newForker(), census: newCensus(p.instance), announcer: newAnnouncer(),
 		ops: make(chan struct{}, opsMax), sessions: make(map[protocol.Key]*session),
 	}, nil
 }
@@ -109,6 +116,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve %s: %w", subject, err)
 	}
+	talk, hush := context.WithCancel(life)
+	quiet := inBackground(func() { w.announce(talk) })
+	defer func() {
+		hush()
+		<-quiet
+	}()
 	<-ctx.Done()
 	stopServing()
 	w.stopAll(endOps, endLife)
