@@ -12,6 +12,9 @@ const (
 	// CallsOpenMax is how many commands of a run may wait for the child's answer;
 	// one more is refused as overloaded.
 	CallsOpenMax = 4096
+	// AnswerBytesMax is the longest answer to an interaction: its command and what
+	// it resolves share a record.
+	AnswerBytesMax = 1 << 20
 	// callsDoneMax is how many answered commands are remembered, newest first, for
 	// lines that name one after its answer. Of older ones the id is only removed.
 	callsDoneMax = 256
@@ -120,6 +123,9 @@ func (t *Talk) Admit(s *protocol.State, r *Request) ([]Effect, error) {
 		return nil, protocol.Errorf(protocol.ReasonOverloaded, "%d commands wait for the agent's answer", len(t.open))
 	}
 	if p.Dialog != "" {
+		if max(len(p.Line), len(r.Value)) > AnswerBytesMax {
+			return nil, protocol.Errorf(protocol.ReasonTooLarge, "an answer is at most %d bytes", AnswerBytesMax)
+		}
 		t.enter(&call{id: r.ID, kind: p.Type, silent: true})
 		return []Effect{{Input: &Input{ID: r.ID, Line: p.Line, Resolves: resolves}}}, nil
 	}
