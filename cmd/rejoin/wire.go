@@ -15,6 +15,7 @@ import (
 	"rejoin/agent/demo"
 	"rejoin/agent/jsonl"
 	"rejoin/agent/lines"
+	"rejoin/agent/pi"
 	"rejoin/broker"
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
@@ -46,7 +47,7 @@ type server struct {
 // adapters are the agents that a worker of this program understands.
 func adapters() map[string]agent.Adapter {
 	m := map[string]agent.Adapter{}
-	for _, a := range []agent.Adapter{jsonl.Adapter{}, lines.Adapter{}, demo.Adapter{}} {
+	for _, a := range []agent.Adapter{jsonl.Adapter{}, lines.Adapter{}, demo.Adapter{}, pi.Adapter{}} {
 		m[a.Name()] = a
 	}
 	return m
