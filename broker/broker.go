@@ -34,6 +34,7 @@ type Broker struct {
 
 	mu      sync.Mutex
 	deleted map[int]func(protocol.Key) // OnDeleted
+	feeds   map[string]*Feed           // by workspace; bounded by the workspaces that have sessions
 	works   map[int]context.CancelFunc // operations that outlive their caller; cancelled when Run ends
 	ended   bool                       // Run has returned
 	next    int                        // last key given out in deleted and works
@@ -51,6 +52,7 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 		restarts: newRestarts(cfg.Now), settling: newAgenda(cfg.Now), deleting: newAgenda(cfg.Now),
 		ready:   make(chan struct{}),
 		deleted: make(map[int]func(protocol.Key)), works: make(map[int]context.CancelFunc),
+		feeds: make(map[string]*Feed),
 	}
 	b.registry = newRegistry(b.changed)
 	return b, nil

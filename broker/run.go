@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ const (
 	settleRetry     = 5 * time.Second        // until Settled is tried again while the journal is away
 	restartWait     = 250 * time.Millisecond // until a restart is tried again while no worker serves
 	restartParallel = 16                     // restarts at a time; the next ones wait
+	hearPause       = 15 * time.Second       // until the owners are asked for what announcements may have lost
 	settleIntervals = 3                      // fsync intervals after a session's end until it counts as on disk
 )
 
@@ -26,8 +28,14 @@ func (b *Broker) Run(ctx context.Context) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
+	deaf, err := b.node.Bus().Subscribe(protocol.ChangesAll, b.announced)
+	if err != nil {
+		return err
+	}
+	defer deaf()
 	var wg sync.WaitGroup
 	wg.Go(func() { b.follow(ctx) })
+	wg.Go(func() { b.askAround(ctx) })
 	wg.Go(func() { b.settling.run(ctx, func(k protocol.Key) { b.markSettled(ctx, k) }) })
 	wg.Go(func() { b.deleting.run(ctx, func(k protocol.Key) { b.carryOnDelete(ctx, k) }) })
 	wg.Go(func() {
@@ -69,10 +77,36 @@ func (b *Broker) follow(ctx context.Context) {
 	}
 }
 
+// askAround asks the owners about their sessions now and then, while somebody
+// watches: announcements may be lost.
+func (b *Broker) askAround(ctx context.Context) {
+	tick := time.NewTicker(hearPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		b.mu.Lock()
+		feeds := maps.Clone(b.feeds)
+		b.mu.Unlock()
+		for workspace, f := range feeds {
+			if !f.watched() {
+				continue
+			}
+			for _, info := range b.live(ctx, workspace) {
+				f.hear(info)
+			}
+		}
+	}
+}
+
 // changed is told of every change of the registry and makes appointments; it
 // does not block.
 func (b *Broker) changed(old, cur *protocol.SessionRecord) {
 	k := cur.Key()
+	b.feed(k.Workspace).look(k.Session)
 	switch {
 	case cur.Deleted:
 		b.deleting.cancel(k)

@@ -40,6 +40,7 @@ type directory interface {
 	List(ctx context.Context, p broker.Principal, l broker.ListParams) ([]protocol.SessionInfo, error)
 	Log(ctx context.Context, p broker.Principal, session string) (journal.Log, error)
 	Stderr(ctx context.Context, p broker.Principal, session string, run protocol.Run) (string, error)
+	Feed(p broker.Principal) feed
 }
 
 // watches hands out the watch of a log.
@@ -93,6 +94,11 @@ type backends struct {
 	folds      folder
 	durability string
 }
+
+// brokerSessions is a broker.Broker as directory.
+type brokerSessions struct{ *broker.Broker }
+
+func (b brokerSessions) Feed(p broker.Principal) feed { return b.Broker.Feed(p) }
 
 // hubWatches is a journal.Hub as watches.
 type hubWatches struct{ hub *journal.Hub }

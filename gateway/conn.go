@@ -50,11 +50,13 @@ type conn struct {
 	reserved int    // bytes that heavy jobs in work may answer
 	lanes    lanes
 
-	subs    map[uint64]*subscription // nil until the first
-	retired retired
-	ready   readyList       // subscriptions the writer should look at
-	fetcher *subscription   // whose snapshot is being fetched or waits to be sent
-	waiters []*subscription // for the fetcher's place; at most one entry per subscription
+	subs     map[uint64]*subscription // nil until the first
+	retired  retired
+	ready    readyList                // subscriptions the writer should look at
+	watching map[uint64]*sessionWatch // nil until the first
+	news     []*sessionWatch          // those the writer should look at
+	fetcher  *subscription            // whose snapshot is being fetched or waits to be sent
+	waiters  []*subscription          // for the fetcher's place; at most one entry per subscription
 }
 
 func newConn(s *Server, p Pipe, address string) *conn {
@@ -120,6 +122,7 @@ func (e *ending) wait(c *conn) {
 		c.authTime.Stop()
 	}
 	c.releaseAll()
+	c.releaseWatches()
 }
 
 // answer queues a response (nil for a notification) and, in the same critical

@@ -23,7 +23,7 @@ func TestSingleRequests(t *testing.T) {
 			{"heartbeat", `{"type":"ping","timestamp":12}`, `{"type":"pong","timestamp":12}`},
 			{"ping", `{"id":"a b","method":"ping"}`, `{"jsonrpc":"2.0","id":"a b","result":{"type":"pong","ts":946684800000,"heads":{}}}`},
 			{"authenticate without need", `{"id":1,"method":"authenticate","params":{"token":"x"}}`, `{"jsonrpc":"2.0","id":1,"result":{"authenticated":true}}`},
-			{"unknown method", `{"id":1,"method":"watch_sessions"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found","data":{"reason":"method_not_found","retryable":false}}}`},
+			{"unknown method", `{"id":1,"method":"watch_session"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found","data":{"reason":"method_not_found","retryable":false}}}`},
 			{"no session id", `{"id":1,"method":"send","params":{"command":1}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"sessionId is required","data":{"reason":"invalid_params","retryable":false}}}`},
 			{"no command", `{"id":1,"method":"send","params":{"sessionId":"s"}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"command is required","data":{"reason":"invalid_params","retryable":false}}}`},
 			{"no session", `{"id":1,"method":"send","params":{"sessionId":"x","command":1}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"session x not found","data":{"reason":"session_not_found","retryable":false}}}`},

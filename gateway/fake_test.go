@@ -163,6 +163,7 @@ type fakeWorld struct {
 	deleted map[string]bool
 	calls   []string // effects, in the order in which they happened
 	before  func(call string)
+	feed    fakeFeed
 }
 
 func newFakeWorld(sessions ...string) *fakeWorld {
@@ -214,6 +215,72 @@ func (w *fakeWorld) Info(ctx context.Context, p broker.Principal, session string
 
 func (w *fakeWorld) List(context.Context, broker.Principal, broker.ListParams) ([]protocol.SessionInfo, error) {
 	return nil, nil
+}
+
+func (w *fakeWorld) Feed(broker.Principal) feed { return &w.feed }
+
+// fakeFeed is a feed of which a test sets the value of each session.
+type fakeFeed struct {
+	mu       sync.Mutex
+	changes  []broker.Change // at most one per session, the newest change last
+	heads    []broker.Change
+	watchers map[broker.Watcher]bool
+}
+
+func (f *fakeFeed) Add(w broker.Watcher) broker.FeedCursor {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers == nil {
+		f.watchers = make(map[broker.Watcher]bool)
+	}
+	f.watchers[w] = true
+	return broker.FeedCursor{}
+}
+
+func (f *fakeFeed) Remove(w broker.Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.watchers, w)
+}
+
+func (f *fakeFeed) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.watchers)
+}
+
+func takeSome(from *[]broker.Change, limit int) (out []broker.Change, more bool) {
+	n := min(limit, len(*from))
+	out, *from = (*from)[:n], (*from)[n:]
+	return out, len(*from) > 0
+}
+
+func (f *fakeFeed) Changes(_ *broker.FeedCursor, limit int) ([]broker.Change, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return takeSome(&f.changes, limit)
+}
+
+func (f *fakeFeed) Heads(_ *broker.FeedCursor, limit int) ([]broker.Change, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return takeSome(&f.heads, limit)
+}
+
+// set puts news into the feed and wakes its watchers.
+func (f *fakeFeed) set(changes, heads []broker.Change) {
+	f.mu.Lock()
+	f.changes, f.heads = append(f.changes, changes...), append(f.heads[:0], heads...)
+	watchers := slices.Collect(maps.Keys(f.watchers))
+	f.mu.Unlock()
+	for _, w := range watchers {
+		if len(changes) > 0 {
+			w.Wake()
+		}
+		if len(heads) > 0 {
+			w.WakeHeads()
+		}
+	}
 }
 
 func (w *fakeWorld) Stderr(_ context.Context, _ broker.Principal, session string, run protocol.Run) (string, error) {

@@ -47,6 +47,7 @@ func init() {
 		{name: "read_stderr", role: broker.RoleOperator, run: readStderr},
 
 		{name: "subscribe", answered: true, key: sessionKey, run: subscribe},
+		{name: "watch_sessions", answered: true, heavy: heavy, run: watchSessions},
 		{name: "resync", answered: true, key: subscriptionKey, run: resync},
 		{name: "unsubscribe", key: subscriptionKey, run: unsubscribe},
 

@@ -46,7 +46,7 @@ func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, fol
 		return nil, errors.New("gateway: a backend is missing")
 	}
 	s := newServer(cfg, backends{
-		auth: b, lifecycle: b, commands: b, sessions: b,
+		auth: b, lifecycle: b, commands: b, sessions: brokerSessions{b},
 		watches: hubWatches{hub}, history: nodeHistory{node}, folds: folds,
 		durability: node.Durability().String(),
 	})

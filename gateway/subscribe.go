@@ -234,9 +234,12 @@ func unsubscribe(_ context.Context, c *conn, r *request) (reply, error) {
 	}
 	c.mu.Lock()
 	s, had := c.subs[id], c.retired.has(id)
+	watch := c.watching[id]
 	removed := s != nil && c.remove(s)
 	c.mu.Unlock()
 	switch {
+	case watch != nil:
+		c.dropWatch(watch)
 	case removed:
 		s.release()
 	case !had:

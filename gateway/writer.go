@@ -89,11 +89,11 @@ func (w *writer) await() bool {
 			return true
 		case c.closing:
 			return false
-		case c.ready.head != nil:
+		case c.ready.head != nil, len(c.news) > 0:
 			return true
 		case c.draining && c.lanes.open == 0:
 			return false
-		case c.ended && c.lanes.open == 0 && (c.half == nil || len(c.subs) == 0):
+		case c.ended && c.lanes.open == 0 && (c.half == nil || len(c.subs)+len(c.watching) == 0):
 			return false
 		}
 		c.out = nil
@@ -126,9 +126,14 @@ func (w *writer) fill() {
 			c.mu.Unlock()
 			return
 		}
+		w.takeNews()
 		s := c.ready.pop()
 		if s == nil {
+			more := len(c.news) > 0
 			c.mu.Unlock()
+			if more {
+				continue
+			}
 			return
 		}
 		s.queued = false

@@ -22,7 +22,16 @@ const (
 	busBytesMax    = 64 << 20
 )
 
-// Bus is request and reply between roles. Safe for concurrent use.
+// Bounds of what waits for one subscribed subject. Above them messages are
+// dropped, which the subscriber cannot see: what is published must be repeated or
+// asked for now and then.
+const (
+	busNewsMax      = 65536
+	busNewsBytesMax = 64 << 20
+)
+
+// Bus is request and reply between roles, and news for whoever listens. Safe for
+// concurrent use.
 type Bus struct {
 	nc  *nats.Conn
 	log *slog.Logger
@@ -48,17 +57,36 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte,
 // to 8 MiB. data belongs to h. stop ends the service and returns when h does not
 // run any more; it must not be called from h.
 func (b *Bus) Serve(subject string, h func(data []byte, reply func([]byte))) (stop func(), err error) {
-	sub, err := b.nc.Subscribe(subject, func(m *nats.Msg) {
-		h(m.Data, b.replier(m))
-	})
+	return b.listen(subject, busRequestsMax, busBytesMax, func(m *nats.Msg) { h(m.Data, b.replier(m)) })
+}
+
+// Publish sends data (up to 8 MiB) to whoever has subscribed to subject. It does
+// not wait and may be lost. Errors: ErrUnavailable.
+func (b *Bus) Publish(subject string, data []byte) error {
+	if err := b.nc.Publish(subject, data); err != nil {
+		return fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, subject, err)
+	}
+	return nil
+}
+
+// Subscribe calls h for each message to subject, which may end in ".>" for all
+// below it, one at a time and in the order of each publisher. data belongs to h.
+// stop is Serve's.
+func (b *Bus) Subscribe(subject string, h func(data []byte)) (stop func(), err error) {
+	return b.listen(subject, busNewsMax, busNewsBytesMax, func(m *nats.Msg) { h(m.Data) })
+}
+
+// listen calls h for each message to subject until stop.
+func (b *Bus) listen(subject string, messages, bytes int, h nats.MsgHandler) (stop func(), err error) {
+	sub, err := b.nc.Subscribe(subject, h)
 	if err != nil {
 		return nil, fmt.Errorf("%w: serve %s: %w", ErrUnavailable, subject, err)
 	}
 	ended := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(ended) })
-	err = sub.SetPendingLimits(busRequestsMax, busBytesMax)
+	err = sub.SetPendingLimits(messages, bytes)
 	if err == nil {
-		err = b.nc.Flush() // the server knows the subscription when Serve returns
+		err = b.nc.Flush() // the server knows the subscription when listen returns
 	}
 	stop = func() {
 		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {

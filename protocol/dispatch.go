@@ -30,6 +30,13 @@ const (
 // WorkerSubject is where the worker of that id listens on the bus.
 func WorkerSubject(worker string) string { return "worker." + worker }
 
+// ChangesSubject is where the owner of a session tells its LiveInfo whenever it
+// changes. ChangesAll is all of those subjects.
+func ChangesSubject(k Key) string { return "changes." + k.Workspace + "." + k.Session }
+
+// ChangesAll is every ChangesSubject.
+const ChangesAll = "changes.>"
+
 // CommandInput is a command on its way to the owner.
 type CommandInput struct {
 	ID      string        `json:"id"`             // never empty: the gateway mints one

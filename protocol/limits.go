@@ -16,6 +16,7 @@ const (
 	RequestsQueuedMax     = 64      // per connection, waiting behind another of their session
 	RequestsInWorkMax     = 32      // per connection, being answered
 	SubscriptionsMax      = 1024    // per connection
+	WatchesMax            = 8       // watch_sessions per connection
 	ResponseBytesQueued   = 4 << 20 // per connection; above it no further request is read until the client reads
 	CommandStatusIDsMax   = 64      // ids of one command_status
 	ReadEventsMax         = 1000    // events of one read_events
