@@ -93,13 +93,10 @@ func (b *batch) cut() cut {
 	c := cut{first: b.next}
 	start := b.start(b.next)
 	end := start
-	for len(b.cuts) > 0 && b.cuts[0] <= b.next {
-		b.cuts = b.cuts[1:]
-	}
 	for b.next < len(b.ends) && c.count < protocol.RecordEventsMax {
 		n := b.group(b.next)
 		e := b.ends[b.next+n-1] + 1
-		if c.count > 0 && (e-start > protocol.RecordBytesMax || c.count+n > protocol.RecordEventsMax) {
+		if c.count > 0 && (e-start > protocol.RecordBytesMax || c.count+n > protocol.RecordEventsMax || b.begins(b.next)) {
 			break
 		}
 		end = e
@@ -108,6 +105,14 @@ func (b *batch) cut() cut {
 	}
 	c.body = b.lines[start:end]
 	return c
+}
+
+// begins reports whether a record was asked to begin at event i.
+func (b *batch) begins(i int) bool {
+	for len(b.cuts) > 0 && b.cuts[0] < i { // inside a group, or where one began anyway
+		b.cuts = b.cuts[1:]
+	}
+	return len(b.cuts) > 0 && b.cuts[0] == i
 }
 
 // finish calls the thens of n events from first on.
@@ -126,7 +131,7 @@ func (b *batch) reset() {
 	b.lines, b.ends, b.tied = b.lines[:0], b.ends[:0], b.tied[:0]
 	clear(b.thens)
 	b.thens = b.thens[:0]
-	b.cuts = nil
+	b.cuts = nil // it was cut from the front
 }
 
 // bulky reports that the batch holds buffers that only a burst needs.

@@ -202,12 +202,16 @@ func (w *Watch) finish() {
 // jump restarts the watch at the newest record, because the one after its head
 // cannot be read. Readers before the hole learn of it when they get there.
 func (h *Hub) jump(w *Watch, why error) bool {
-	h.log.Error("log is damaged", slog.String(protocol.LogSession, w.log.Key.String()), slog.Any(protocol.LogError, why))
 	rec, floor, err := h.tail(h.ctx, w.log)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return false
+	}
+	if err == nil && floor > w.head+1 { // not damage: what the fill wanted was trimmed, or its epoch ended
+		h.log.Info("watch skips what was trimmed", slog.String(protocol.LogSession, w.log.Key.String()), slog.Uint64(protocol.LogSeq, uint64(w.head)))
+	} else {
+		h.log.Error("log is damaged", slog.String(protocol.LogSession, w.log.Key.String()), slog.Any(protocol.LogError, why))
 	}
 	if err != nil || rec == nil || rec.Last() <= w.head {
 		w.fail.later(h.now())

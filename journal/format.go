@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -25,6 +26,10 @@ type format struct {
 	Shards int      `json:"shards"`
 	Ready  bool     `json:"ready"`
 	Expect []string `json:"expect"` // stream names
+	// Adding are streams that a directory made before them gains: named here first,
+	// made, and then moved to Expect, so that a crash between is finished by the
+	// next start.
+	Adding []string `json:"adding,omitempty"`
 }
 
 func newFormat(shards int) *format {
@@ -32,9 +37,32 @@ func newFormat(shards int) *format {
 	for i := range shards {
 		f.Expect = append(f.Expect, shardStream(i))
 	}
-	f.Expect = append(f.Expect, bucketStream(bucketSessions), bucketStream(bucketStarts))
+	f.Expect = append(f.Expect, bucketStream(bucketSessions), bucketStream(bucketStarts), snapStream)
 	return f
 }
+
+// gain names the streams that the directory lacks because it was made before
+// them, and reports whether there are any.
+func (f *format) gain() bool {
+	if !f.Ready || slices.Contains(f.Expect, snapStream) || slices.Contains(f.Adding, snapStream) {
+		return false
+	}
+	f.Adding = append(f.Adding, snapStream)
+	return true
+}
+
+// made returns f once every stream it names exists.
+func (f *format) made() *format {
+	done := *f
+	done.Ready = true
+	done.Expect = append(slices.Clone(f.Expect), f.Adding...)
+	done.Adding = nil
+	return &done
+}
+
+// mayCreate reports whether a stream that is missing was never made, rather
+// than lost.
+func (f *format) mayCreate(name string) bool { return !f.Ready || slices.Contains(f.Adding, name) }
 
 // shardStream names the stream of a shard.
 func shardStream(shard int) string { return "J" + strconv.Itoa(shard) }
@@ -61,7 +89,13 @@ func openFormat(dir string, shards int) (*format, error) {
 	if err := json.Unmarshal(data, f); err != nil {
 		return nil, &FormatError{Path: path, Reason: "not readable: " + err.Error()}
 	}
-	return f, f.check(path)
+	if err := f.check(path); err != nil {
+		return nil, err
+	}
+	if f.gain() {
+		return f, f.write(dir)
+	}
+	return f, nil
 }
 
 func (f *format) check(path string) error {

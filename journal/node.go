@@ -66,14 +66,19 @@ type Node struct {
 	instance string
 	bridge   *logBridge
 	srv      *server.Server
+	life     context.Context // ends when Close begins
+	end      context.CancelFunc
 
 	// One connection per kind of traffic, so that bulk of one does not delay another.
 	pub  *nats.Conn // appends of all writers
 	read *nats.Conn // direct gets and the leader API
 	bus  *nats.Conn
 	kv   *nats.Conn
-	js   jetstream.JetStream // on read
-	kvjs jetstream.JetStream // on kv
+	snap *nats.Conn // blobs of SNAP
+
+	js     jetstream.JetStream // on read
+	kvjs   jetstream.JetStream // on kv
+	snapjs jetstream.JetStream // on snap
 
 	turns []*turnstile // one per shard
 	rd    *reader
@@ -100,6 +105,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, fmt.Errorf("journal: data directory: %w", err)
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}}
+	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shutdown())
@@ -188,7 +194,7 @@ func (n *Node) connect() (err error) {
 	for _, c := range []struct {
 		name string
 		to   **nats.Conn
-	}{{"pub", &n.pub}, {"read", &n.read}, {"bus", &n.bus}, {"kv", &n.kv}} {
+	}{{"pub", &n.pub}, {"read", &n.read}, {"bus", &n.bus}, {"kv", &n.kv}, {"snap", &n.snap}} {
 		if *c.to, err = n.dial(c.name); err != nil {
 			return err
 		}
@@ -197,6 +203,9 @@ func (n *Node) connect() (err error) {
 		return fmt.Errorf("journal: open JetStream: %w", err)
 	}
 	if n.kvjs, err = jetstream.New(n.kv); err != nil {
+		return fmt.Errorf("journal: open JetStream: %w", err)
+	}
+	if n.snapjs, err = jetstream.New(n.snap); err != nil {
 		return fmt.Errorf("journal: open JetStream: %w", err)
 	}
 	return nil
@@ -241,6 +250,7 @@ func (n *Node) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
+	n.end()
 	n.writing.Wait()
 	n.stopTraffic()
 	if err := syncFS(n.cfg.Dir); err != nil {
@@ -262,7 +272,7 @@ func (n *Node) stopTraffic() {
 		n.hub.close()
 		n.hub = nil
 	}
-	for _, c := range []*nats.Conn{n.pub, n.read, n.bus, n.kv} {
+	for _, c := range []*nats.Conn{n.pub, n.read, n.bus, n.kv, n.snap} {
 		if c != nil {
 			c.Close()
 		}
@@ -275,6 +285,7 @@ func (n *Node) stopTraffic() {
 
 // shutdown undoes what Start did so far, without the clean mark.
 func (n *Node) shutdown() error {
+	n.end()
 	n.stopTraffic()
 	if n.lock == nil {
 		return nil
@@ -315,6 +326,10 @@ func (n *Node) SettleBoot() error {
 	n.boot = &m
 	return nil
 }
+
+// Life returns a context that ends when the node is closed, for work that
+// outlives the call it began in.
+func (n *Node) Life() context.Context { return n.life }
 
 // BootID returns the machine's boot id.
 func (n *Node) BootID() string { return n.boot.BootID }

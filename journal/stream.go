@@ -62,46 +62,49 @@ func (n *Node) openStreams(ctx context.Context) error {
 		}
 	}
 	for i := range n.format.Shards {
-		if err := n.openShard(ctx, i, quota/int64(n.format.Shards)); err != nil {
+		if err := n.openStream(ctx, n.js, shardConfig(i, quota/int64(n.format.Shards))); err != nil {
 			return err
 		}
 	}
-	if n.format.Ready {
+	if err := n.openStream(ctx, n.snapjs, snapConfig(max(quota/snapShare, snapBytesMin))); err != nil {
+		return err
+	}
+	if n.format.Ready && len(n.format.Adding) == 0 {
 		return nil
 	}
-	for _, name := range []string{bucketSessions, bucketStarts} {
-		if _, err := n.kvjs.CreateOrUpdateKeyValue(ctx, bucketConfig(name)); err != nil {
-			return fmt.Errorf("journal: create bucket %s: %w", name, err)
+	if !n.format.Ready {
+		for _, name := range []string{bucketSessions, bucketStarts} {
+			if _, err := n.kvjs.CreateOrUpdateKeyValue(ctx, bucketConfig(name)); err != nil {
+				return fmt.Errorf("journal: create bucket %s: %w", name, err)
+			}
 		}
 	}
-	done := *n.format
-	done.Ready = true
+	done := n.format.made()
 	if err := done.write(n.cfg.Dir); err != nil {
 		return err
 	}
-	n.format = &done
+	n.format = done
 	return nil
 }
 
-// openShard creates the stream of a shard, or sets its limit.
-func (n *Node) openShard(ctx context.Context, shard int, maxBytes int64) error {
-	want := shardConfig(shard, maxBytes)
-	if !n.format.Ready {
-		if _, err := n.js.CreateOrUpdateStream(ctx, want); err != nil {
+// openStream creates a stream, or sets its limit.
+func (n *Node) openStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
+	if n.format.mayCreate(want.Name) {
+		if _, err := js.CreateOrUpdateStream(ctx, want); err != nil {
 			return fmt.Errorf("journal: create stream %s: %w", want.Name, err)
 		}
 		return nil
 	}
-	st, err := n.js.Stream(ctx, want.Name)
+	st, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return missingStream(n.cfg.Dir, want.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("journal: open stream %s: %w", want.Name, err)
 	}
-	if have := st.CachedInfo().Config; have.MaxBytes != maxBytes {
-		have.MaxBytes = maxBytes
-		if _, err := n.js.UpdateStream(ctx, have); err != nil {
+	if have := st.CachedInfo().Config; have.MaxBytes != want.MaxBytes {
+		have.MaxBytes = want.MaxBytes
+		if _, err := js.UpdateStream(ctx, have); err != nil {
 			return fmt.Errorf("journal: set limit of stream %s: %w", want.Name, err)
 		}
 	}
