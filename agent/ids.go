@@ -47,7 +47,7 @@ func putID(line []byte, id string) (out []byte, own protocol.RawJSON) {
 // ownID finds the last top-level member id of a child's line whose value is
 // exactly quote, prefix and a number from 1 to most; prefix starts with the quote.
 func ownID(line, prefix []byte, most uint64) (at protocol.MemberSpan, n uint64) {
-	if !bytes.Contains(line, prefix) {
+	if !bytes.Contains(line, prefix[1:]) { // without the quote, which is everywhere
 		return at, 0
 	}
 	for m := range protocol.Members(line) {

@@ -35,6 +35,8 @@ type Speech struct {
 	Answer func(i *protocol.Interaction, dialog, outcome string, value protocol.RawJSON) ([]byte, error)
 	// Dialog reports the agent's id of the question that a line asks. Nil as above.
 	Dialog func(line []byte) (dialog string, ok bool)
+	// DialogIDBytesMax is the longest such id that the fold takes.
+	DialogIDBytesMax int
 	// Reply reads a line that answers a command; ok is false for any other.
 	Reply func(line []byte) (r Reply, ok bool)
 	// Probe asks for what the agent changes without saying so (model, session). Nil: nothing does.
@@ -225,8 +227,9 @@ func (t *Talk) Hear(s *protocol.State, line []byte) (record []byte, command stri
 
 // overhear looks at a line without a number.
 func (t *Talk) overhear(s *protocol.State, line []byte) (command string, effects []Effect) {
-	if len(s.Pending) >= protocol.InteractionsMax && t.speech.Dialog != nil {
-		if dialog, ok := t.speech.Dialog(line); ok {
+	if t.speech.Dialog != nil {
+		dialog, ok := t.speech.Dialog(line)
+		if ok && (len(s.Pending) >= protocol.InteractionsMax || len(dialog) > t.speech.DialogIDBytesMax) {
 			// There is no room for the question: nobody can answer it, and the agent would wait for ever.
 			return "", t.dismiss(nil, nil, dialog)
 		}

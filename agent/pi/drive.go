@@ -24,7 +24,7 @@ func (Adapter) Drive(run protocol.Run) agent.Driver { return commands.Drive(run)
 // Drive returns the driver of a run.
 func (c Commands) Drive(run protocol.Run) agent.Driver {
 	speech := agent.Speech{
-		Name: c.Name, Phrase: c.phrase, Answer: answer, Dialog: dialog, Reply: reply,
+		Name: c.Name, Phrase: c.phrase, Answer: answer, Dialog: dialog, DialogIDBytesMax: dialogIDBytes, Reply: reply,
 		Abort: []byte(`{"type":"abort"}`),
 		// Of two prompts written back to back pi loses one.
 		OnePrompt: true,
