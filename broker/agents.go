@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"context"
 	"crypto/sha1" //nolint:gosec // RFC 9562 §5.5 names SHA-1 for a version 5 UUID; nothing secret hangs on it
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"rejoin/protocol"
+	"rejoin/snapshot"
 )
 
 // TitleBytesMax bounds a session's title; it stands in every SessionInfo.
@@ -173,13 +176,17 @@ func directory(names ...string) (string, error) {
 	return abs, nil
 }
 
+// agentSession is the placeholder for the agent's own name of its session.
+const agentSession = "{agentSessionId}"
+
 // fill replaces the placeholders of a configured argv and appends args. A
-// resume argv that is not configured is the argv.
+// resume argv that is not configured is the argv. In a configured one the agent's
+// session stays open until the resume: the agent may have named it by then.
 func fill(rec *protocol.SessionRecord, configured bool, args []string) {
-	place := func(argv []string) []string {
+	place := func(argv []string, holes ...string) []string {
 		out := slices.Clone(argv)
 		if configured {
-			r := strings.NewReplacer("{sessionId}", rec.ID, "{agentSessionId}", agentSessionID(rec.Key()), "{cwd}", rec.Cwd)
+			r := strings.NewReplacer(append(holes, "{sessionId}", rec.ID, "{cwd}", rec.Cwd)...)
 			for i := range out {
 				out[i] = r.Replace(out[i])
 			}
@@ -187,10 +194,64 @@ func fill(rec *protocol.SessionRecord, configured bool, args []string) {
 		return append(out, args...)
 	}
 	resume := rec.ResumeArgv
-	if len(resume) == 0 {
-		resume = rec.Argv
+	switch {
+	case len(resume) == 0:
+		rec.Argv = place(rec.Argv, agentSession, agentSessionID(rec.Key()))
+		rec.ResumeArgv = slices.Clone(rec.Argv)
+	default:
+		rec.Argv, rec.ResumeArgv = place(rec.Argv, agentSession, agentSessionID(rec.Key())), place(resume)
+		if configured {
+			rec.ResumeOpen = len(resume)
+		}
 	}
-	rec.Argv, rec.ResumeArgv = place(rec.Argv), place(resume)
+}
+
+// resumeArgv is the command line of the next run: known is the agent's own name
+// of its session, empty when the agent has told none. Without one, and where the
+// first command line did not choose it either, there is nothing to resume and
+// the first command line starts anew.
+func resumeArgv(rec *protocol.SessionRecord, known string) []string {
+	open := min(rec.ResumeOpen, len(rec.ResumeArgv))
+	if !slices.ContainsFunc(rec.ResumeArgv[:open], holdsAgentSession) {
+		return rec.ResumeArgv
+	}
+	if known == "" || strings.ContainsRune(known, 0) {
+		known = agentSessionID(rec.Key())
+		if !slices.ContainsFunc(rec.Argv, func(a string) bool { return strings.Contains(a, known) }) {
+			return rec.Argv
+		}
+	}
+	out := slices.Clone(rec.ResumeArgv)
+	for i := range out[:open] {
+		out[i] = strings.ReplaceAll(out[i], agentSession, known)
+	}
+	return out
+}
+
+func holdsAgentSession(arg string) bool { return strings.Contains(arg, agentSession) }
+
+// resumable returns rec as a worker is to resume it: with what its agent last
+// called its session in the command line.
+func (b *Broker) resumable(ctx context.Context, rec *protocol.SessionRecord) (*protocol.SessionRecord, error) {
+	open := min(rec.ResumeOpen, len(rec.ResumeArgv))
+	if !slices.ContainsFunc(rec.ResumeArgv[:open], holdsAgentSession) {
+		return rec, nil
+	}
+	snap, err := b.folds.Latest(ctx, logOf(rec), 0)
+	if err != nil {
+		return nil, fmt.Errorf("fold %s: %w", rec.Key(), err)
+	}
+	s, err := snapshot.Decode(snap.State)
+	if err != nil {
+		return nil, err
+	}
+	known := ""
+	if s.Extra != nil {
+		known = s.Extra.AgentSession
+	}
+	out := clone(rec)
+	out.ResumeArgv, out.ResumeOpen = resumeArgv(rec, known), 0
+	return out, nil
 }
 
 // agentNamespace is the namespace of agent session ids.

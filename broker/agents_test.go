@@ -93,3 +93,35 @@ func TestOutward(t *testing.T) {
 		t.Errorf("what is internal stays: %v", err)
 	}
 }
+
+func TestFillAndResumeArgv(t *testing.T) {
+	own := agentSessionID(keyA)
+	tests := []struct {
+		name               string
+		argv, resume, args []string
+		program            bool
+		known              string
+		start, again       string
+	}{
+		{name: "no resume argv", argv: []string{"a", "{sessionId}"}, args: []string{"{cwd}"}, start: "a a {cwd}", again: "a a {cwd}"},
+		{name: "a program's own", argv: []string{"a", "{agentSessionId}"}, program: true, known: "x", start: "a {agentSessionId}", again: "a {agentSessionId}"},
+		{name: "told", argv: []string{"a"}, resume: []string{"a", "-r", "{agentSessionId}"}, known: "x", start: "a", again: "a -r x"},
+		{name: "not told", argv: []string{"a"}, resume: []string{"a", "-r", "{agentSessionId}"}, start: "a", again: "a"},
+		{name: "not fit to be told", argv: []string{"a"}, resume: []string{"a", "{agentSessionId}"}, known: "x\x00", start: "a", again: "a"},
+		{name: "chosen", argv: []string{"a", "-s", "{agentSessionId}"}, resume: []string{"a", "-r={agentSessionId}"}, start: "a -s " + own, again: "a -r=" + own},
+		{name: "chosen, told another", argv: []string{"a", "-s", "{agentSessionId}"}, resume: []string{"a", "-r={agentSessionId}"}, known: "x", start: "a -s " + own, again: "a -r=x"},
+		{name: "an argument is left alone", argv: []string{"a"}, resume: []string{"b"}, args: []string{"{agentSessionId}"}, known: "x", start: "a {agentSessionId}", again: "b {agentSessionId}"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := &protocol.SessionRecord{Workspace: keyA.Workspace, ID: keyA.Session, Cwd: "/d", Argv: tt.argv, ResumeArgv: tt.resume}
+			fill(rec, !tt.program, tt.args)
+			if got := strings.Join(rec.Argv, " "); got != tt.start {
+				t.Errorf("starts %q, want %q", got, tt.start)
+			}
+			if got := strings.Join(resumeArgv(rec, tt.known), " "); got != tt.again {
+				t.Errorf("resumes %q, want %q", got, tt.again)
+			}
+		})
+	}
+}

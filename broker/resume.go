@@ -97,6 +97,10 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord) (prot
 	if len(seen.Argv) == 0 {
 		return protocol.SessionInfo{}, protocol.Errorf(protocol.ReasonUnsupported, "session %s cannot be resumed", k.Session)
 	}
+	ready, err := b.resumable(ctx, seen)
+	if err != nil {
+		return protocol.SessionInfo{}, err
+	}
 	owner := b.worker()
 	rec, err := b.registry.change(ctx, k, func(r *protocol.SessionRecord) error {
 		switch {
@@ -116,7 +120,8 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord) (prot
 		return protocol.SessionInfo{}, err
 	}
 	req := request(protocol.OpResume, k)
-	req.Record = rec
+	req.Record = clone(rec)
+	req.Record.ResumeArgv, req.Record.ResumeOpen = ready.ResumeArgv, ready.ResumeOpen
 	reply, err := b.ask(ctx, owner, startTimeout, req)
 	switch {
 	case err == nil && reply.NotOwner:

@@ -55,8 +55,16 @@ func (f *finale) missing(base protocol.Seq) []any {
 		})
 	}
 	for _, id := range f.history.Ledger.Open() {
-		out = append(out, protocol.CommandOutcome{
-			Type: protocol.TypeCommandOutcome, CommandID: id, Outcome: protocol.OutcomeInterrupted,
+		o := protocol.CommandOutcome{Type: protocol.TypeCommandOutcome, CommandID: id, Outcome: protocol.OutcomeInterrupted}
+		if known, _ := f.history.Ledger.Lookup(id); known.Held {
+			o.Outcome = protocol.OutcomeDiscarded // its release would be here before any byte of it reached the child
+		}
+		out = append(out, o)
+	}
+	for i := range f.history.State.Pending {
+		out = append(out, protocol.InteractionResolved{
+			Type: protocol.TypeInteraction, InteractionID: f.history.State.Pending[i].InteractionID,
+			ResolvedBy: protocol.ClientRejoin, Outcome: protocol.InteractionInterrupted,
 		})
 	}
 	if end := f.last(f.history.State.Status); end != nil {

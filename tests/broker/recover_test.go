@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,72 @@ func TestRecover(t *testing.T) {
 	wantHistory(t, w.history("live"), append(want, "8 3 session_end stopped")...)
 	if info := w.info("live"); info.State != "exited" || info.Exit.Code != nil || info.Exit.Signal != nil {
 		t.Errorf("stopped: %+v", info)
+	}
+}
+
+// TestRecoverOpenQuestions: what a lost owner held back was not written, what the
+// child asked is over, and both are recorded before the end, once.
+// Proves I-B3.
+func TestRecoverOpenQuestions(t *testing.T) {
+	w := newWorld(t)
+	w.start(false)
+	w.startSession(broker.StartParams{SessionID: "s", Agent: "talk"})
+	s := w.worker.session(key("s"))
+	for _, body := range []any{
+		protocol.CommandEvent{Type: protocol.TypeCommand, CommandID: "given", Command: protocol.RawJSON(`1`)},
+		protocol.CommandEvent{Type: protocol.TypeCommand, CommandID: "held", Command: protocol.RawJSON(`2`), Held: true},
+		protocol.CommandEvent{Type: protocol.TypeCommand, CommandID: "released", Command: protocol.RawJSON(`3`), Held: true},
+		protocol.CommandReleased{Type: protocol.TypeCommandReleased, CommandID: "released"},
+	} {
+		w.worker.append(w.ctx, s, body)
+	}
+	w.worker.print(w.ctx, key("s"), `{"type":"extension_ui_request","id":"q1","method":"confirm","title":"May I?"}`)
+	w.worker.print(w.ctx, key("s"), `{"type":"extension_ui_request","id":"q2","method":"input","title":"Who?"}`)
+	w.worker.append(w.ctx, s, protocol.InteractionResolved{
+		Type: protocol.TypeInteraction, InteractionID: "1.q2", ResolvedBy: "me", Outcome: protocol.RespondAnswer,
+	})
+	for range 2 {
+		w.kill()
+		w.start(false)
+		h := w.history("s")
+		wantHistory(t, h[len(h)-5:],
+			"9 2 command_outcome given interrupted", "10 2 command_outcome held discarded", "11 2 command_outcome released interrupted",
+			"12 2 interaction_resolved 1.q1 rejoin interrupted", "13 2 session_interrupted server_restart")
+		st, err := w.broker.CommandStatus(w.ctx, admin, "s", []string{"held"})
+		if err != nil || st[0].Outcome != protocol.OutcomeDiscarded {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+}
+
+// TestResumeNamesTheAgentsSession: a later run is started with the agent's own
+// name of its session as the agent last told it, or from the beginning when it
+// told none; what a client gave as an argument is left alone.
+func TestResumeNamesTheAgentsSession(t *testing.T) {
+	w := newWorld(t)
+	w.start(false)
+	var asked []string
+	w.worker.setRefuse(func(r protocol.WorkerRequest) *protocol.WorkerReply {
+		if r.Op == protocol.OpResume {
+			asked = append(asked, strings.Join(r.Record.ResumeArgv, " "))
+		}
+		return nil
+	})
+	w.startSession(broker.StartParams{SessionID: "s", Agent: "talk", Args: []string{"{agentSessionId}"}})
+	for _, told := range []string{"", "first", "second"} {
+		if told != "" {
+			w.worker.print(w.ctx, key("s"), `{"type":"response","command":"get_state","success":true,"data":{"sessionId":"`+told+`"}}`)
+		}
+		if err := w.broker.Stop(w.ctx, admin, "s", 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.broker.Resume(w.ctx, admin, "s", "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"pi {agentSessionId}", "pi --session=first {agentSessionId}", "pi --session=second {agentSessionId}"}
+	if !slices.Equal(asked, want) {
+		t.Errorf("resumed with %q, want %q", asked, want)
 	}
 }
 

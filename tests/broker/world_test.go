@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"rejoin/agent/pi"
 	"rejoin/broker"
 	"rejoin/journal"
 	"rejoin/protocol"
@@ -25,6 +26,9 @@ var (
 	observer = broker.Principal{Name: "obs", Workspace: "default", Role: broker.RoleObserver}
 	stranger = broker.Principal{Name: "else", Workspace: "other", Role: broker.RoleAdmin}
 )
+
+// testFolds are the adapters whose events are folded.
+var testFolds = snapshot.Folds{"pi": pi.Adapter{}}
 
 // world is one data directory with the processes that use it, one after another.
 type world struct {
@@ -69,7 +73,7 @@ func (w *world) boot() {
 	if err != nil {
 		w.tb.Fatalf("journal: %v", err)
 	}
-	w.node, w.folds = node, snapshot.NewReader(node, nil, 0)
+	w.node, w.folds = node, snapshot.NewReader(node, testFolds, 0)
 	w.broker = w.newBroker()
 	w.worker = newPuppet(w.tb, "w1", node, w.broker.Registry(), w.folds)
 }
@@ -83,14 +87,15 @@ func (w *world) newBroker() *broker.Broker {
 				Adapter: "jsonl", Argv: []string{"prog"}, ResumeArgv: []string{"prog", "--resume={sessionId}"},
 				AllowArgs: true, EnvAllow: []string{"COLOR"}, Env: map[string]string{"A": "1"},
 			},
+			"talk": {Adapter: "pi", Argv: []string{"pi"}, ResumeArgv: []string{"pi", "--session={agentSessionId}"}, AllowArgs: true},
 			"again": {Adapter: "jsonl", Argv: []string{"prog"}, Restart: protocol.RestartResume},
 		},
-		Default: "plain", Adapters: []string{"jsonl", "lines"}, Workers: []string{"w1"},
+		Default: "plain", Adapters: []string{"jsonl", "lines", "pi"}, Workers: []string{"w1"},
 		AllowArgv: true, Token: "secret", DataDir: w.dir, Logger: slog.New(slog.NewTextHandler(w.tb.Output(), nil)),
 		RemoveStderr: func(dir string, k protocol.Key) error {
 			return os.RemoveAll(filepath.Join(dir, "stderr", k.Workspace, k.Session))
 		},
-	}, w.node, snapshot.NewReader(w.node, nil, 0))
+	}, w.node, snapshot.NewReader(w.node, testFolds, 0))
 	if err != nil {
 		w.tb.Fatalf("broker: %v", err)
 	}
@@ -202,11 +207,11 @@ func describe(tb testing.TB, e *protocol.Event) string {
 	tb.Helper()
 	what := string(e.Body)
 	if e.Source == protocol.SourceBroker {
-		var b struct{ Type, Reason, CommandID, Outcome string }
+		var b struct{ Type, Reason, CommandID, InteractionID, ResolvedBy, Outcome string }
 		if err := json.Unmarshal(e.Body, &b); err != nil {
 			tb.Fatal(err)
 		}
-		what = strings.Join(strings.Fields(strings.Join([]string{b.Type, b.Reason, b.CommandID, b.Outcome}, " ")), " ")
+		what = strings.Join(strings.Fields(strings.Join([]string{b.Type, b.Reason, b.CommandID, b.InteractionID, b.ResolvedBy, b.Outcome}, " ")), " ")
 	}
 	return fmt.Sprintf("%d %d %s", e.Seq, e.Run, what)
 }
