@@ -72,3 +72,15 @@ func Strings(p protocol.Params, name string) []string {
 	}
 	return list
 }
+
+// Pick finds members of the object that b is, each at the place of its name: for
+// hot paths, since it allocates nothing. Of a repeated name the last one counts.
+func Pick(b []byte, names []string, values []protocol.RawJSON) {
+	for m := range protocol.Members(b) {
+		for i, name := range names {
+			if string(m.Name) == name {
+				values[i] = m.Value
+			}
+		}
+	}
+}

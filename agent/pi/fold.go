@@ -47,7 +47,11 @@ const FoldVersion = foldVersion
 // state adds the deltas that follow. Where a content or a message ends, pi
 // repeats it as a whole, and that is what stays.
 func Fold(s *protocol.State, e *protocol.Event) {
-	f := fold{Transcript: agent.Edit(s, e), s: s, e: e, p: agent.Object(e.Body)}
+	f := fold{Transcript: agent.Edit(s, e), s: s, e: e}
+	if e.Source == protocol.SourceChild && f.fastUpdate() {
+		return
+	}
+	f.p = agent.Object(e.Body)
 	kind := agent.String(f.p, "type")
 	if e.Source == protocol.SourceBroker {
 		f.broker(kind)

@@ -121,6 +121,40 @@ func (f fold) closeContents(status string) {
 	}
 }
 
+// The members that most events are made of.
+var (
+	eventMembers  = []string{"type", "assistantMessageEvent"}
+	updateMembers = []string{"type", "contentIndex", "delta"}
+)
+
+// fastUpdate folds a piece of text whose item is open, as most events are, and
+// reports whether the event was one. It does what messageUpdate would.
+func (f fold) fastUpdate() bool {
+	var event [2]protocol.RawJSON
+	agent.Pick(f.e.Body, eventMembers, event[:])
+	if string(event[0]) != `"message_update"` {
+		return false
+	}
+	var update [3]protocol.RawJSON
+	agent.Pick(event[1], updateMembers, update[:])
+	kind := protocol.ItemAssistant
+	if string(update[0]) == `"thinking_delta"` {
+		kind = protocol.ItemThinking
+	} else if string(update[0]) != `"text_delta"` {
+		return false
+	}
+	if len(update[1]) != 1 || update[1][0] < '0' || int(update[1][0]-'0') >= len(contentNames) {
+		return false
+	}
+	it := f.Item(contentNames[update[1][0]-'0'])
+	more, ok := protocol.DecodeString(update[2])
+	if it == nil || it.Kind != kind || !ok {
+		return false
+	}
+	f.Append(it, agent.Text, more)
+	return true
+}
+
 // messageUpdate folds a piece of the assistant's message.
 func (f fold) messageUpdate() {
 	u := agent.Member(f.p, "assistantMessageEvent")
