@@ -327,6 +327,9 @@ func (n *Node) SettleBoot() error {
 	return nil
 }
 
+// Logger returns what the node logs to.
+func (n *Node) Logger() *slog.Logger { return n.log }
+
 // Life returns a context that ends when the node is closed, for work that
 // outlives the call it began in.
 func (n *Node) Life() context.Context { return n.life }

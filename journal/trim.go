@@ -100,3 +100,7 @@ func (h *Hub) trimmed(l Log, epoch protocol.Epoch, floor protocol.Seq) {
 	w.mu.Unlock()
 	w.wakers.wake() // who waits for a range below it has waited long enough
 }
+
+// After reports whether the record comes right after the one with the chain
+// hash sum.
+func (r *Record) After(sum [32]byte) bool { return r.prev == sum }

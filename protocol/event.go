@@ -39,6 +39,7 @@ const (
 	TypeCommand            = "command"
 	TypeCommandReleased    = "command_released"
 	TypeCommandOutcome     = "command_outcome"
+	TypeFoldUpgraded       = "fold_upgraded"
 	TypeInteraction        = "interaction_resolved"
 	TypeStderr             = "stderr"
 	TypeError              = "error"
@@ -149,6 +150,17 @@ const (
 // ClientRejoin is the name under which rejoin's own commands and decisions are
 // recorded.
 const ClientRejoin = "rejoin"
+
+// FoldUpgraded is the body of the event after which another fold goes on with
+// the state of the one before it, because the log no longer holds what it would
+// have to fold anew.
+type FoldUpgraded struct {
+	Type      string `json:"type"`
+	Adapter   string `json:"adapter"`
+	From      int    `json:"from"`
+	To        int    `json:"to"`
+	StateHash string `json:"stateHash"` // of the state before this event
+}
 
 // CommandClient says who sent a command.
 type CommandClient struct {

@@ -2,54 +2,235 @@ package snapshot
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
-	"rejoin/agent"
 	"rejoin/journal"
 	"rejoin/protocol"
 )
-
-// Retention says how much of a session's log is kept. A zero field sets no
-// bound; all zero is RetentionBytesDefault.
-type Retention struct {
-	MaxAge    time.Duration // events older than this may go
-	MaxBytes  int64         // of event lines
-	MaxEvents uint64
-}
-
-// RetentionBytesDefault bounds a session's log when nothing else does.
-const RetentionBytesDefault = 1 << 30
 
 // Writer is the part of journal.Writer that a Keeper uses.
 type Writer interface {
 	// EndRecord makes seq, the newest event, the last one of its record.
 	EndRecord(seq protocol.Seq)
 	Flush(ctx context.Context) error
-	Durable() protocol.Seq
 }
 
 // A Keeper takes the checkpoints of one run. A nil Keeper takes none: its
 // methods do nothing.
-type Keeper struct{}
+//
+// A checkpoint is encoded at once, under the session's lock: its cost is bounded
+// by the bounds of a State. The rest is done in a goroutine, one at a time, that
+// Close waits for: it waits until the events are durable, stores the checkpoint,
+// reads it back, and applies the session's retention.
+type Keeper struct {
+	st     *Store
+	w      Writer
+	folds  Folds
+	every  cadence
+	life   context.Context // of the goroutine
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
-// Keep returns the keeper of a run. bytesSoFar is History.Bytes of the log that
-// the run continues, 0 of a new one. Close it.
-func (st *Store) Keep(l journal.Log, w Writer, adapter agent.Adapter, r Retention, bytesSoFar uint64) *Keeper {
-	if st == nil {
-		return nil
+	// Owned by whoever calls Applied.
+	bytes  uint64    // of all events so far
+	since  cadence   // since the last checkpoint
+	last   int64     // when that was, ts of its event; 0: none yet
+	tried  time.Time // when the last one was taken
+	inTurn bool
+
+	shelf shelf // owned by the goroutine
+
+	mu      sync.Mutex
+	busy    bool             // the goroutine runs
+	next    *draft           // what it does next: the last one of a run, else it is empty; a newer one replaces it
+	redo    map[int]struct{} // ledger pages of drafts that were not stored
+	err     error            // of the newest draft
+	stopped bool
+}
+
+// cadence is when a checkpoint is due.
+type cadence struct {
+	events, bytes uint64
+}
+
+func newKeeper(st *Store, l journal.Log, w Writer, folds Folds, r Retention, bytesSoFar uint64) *Keeper {
+	r = r.withDefaults()
+	k := &Keeper{
+		st: st, w: w, folds: folds, every: st.cadence(r), bytes: bytesSoFar,
+		shelf: shelf{st: st, log: l, folds: folds, retention: r}, redo: make(map[int]struct{}),
 	}
-	return &Keeper{}
+	k.life, k.cancel = context.WithCancel(st.vault.node.Life())
+	return k
+}
+
+// cadence is how often a log of this retention is checkpointed: a small one
+// needs them nearer to each other, as nothing but what they cover can be trimmed.
+func (st *Store) cadence(r Retention) cadence {
+	c := cadence{events: st.cfg.EveryEvents, bytes: st.cfg.EveryBytes}
+	if r.MaxEvents > 0 {
+		c.events = min(c.events, max(r.MaxEvents/2, 1))
+	}
+	if r.MaxBytes > 0 {
+		c.bytes = min(c.bytes, max(uint64(r.MaxBytes)/4, 1))
+	}
+	return c
 }
 
 // Applied looks at s after e was folded into it and into ledger, and takes a
 // checkpoint when one is due. It is called under the session's lock for every
 // event, before or after its Append and before the next one's. It does not
 // block.
-func (k *Keeper) Applied(s *protocol.State, ledger *Ledger, e *protocol.Event) {}
+func (k *Keeper) Applied(s *protocol.State, ledger *Ledger, e *protocol.Event) {
+	if k == nil {
+		return
+	}
+	size := eventBytes(e)
+	k.bytes += size
+	k.since.events++
+	k.since.bytes += size
+	if k.last == 0 {
+		k.last = e.TS
+	}
+	ended := k.inTurn && s.Turn == nil
+	k.inTurn = s.Turn != nil
+	kind := ""
+	if e.Source == protocol.SourceBroker {
+		kind = eventType(e.Body)
+	}
+	switch kind {
+	case protocol.TypeSessionEnd, protocol.TypeSessionInterrupted, protocol.TypeFoldUpgraded:
+		k.take(s, ledger, e, true)
+		return
+	case protocol.TypeInteraction:
+		return // it shares its record with the answer that follows
+	}
+	if k.due(e, ended) {
+		k.take(s, ledger, e, false)
+	}
+}
+
+// due reports whether a checkpoint is due at e.
+func (k *Keeper) due(e *protocol.Event, turnEnded bool) bool {
+	cfg := &k.st.cfg
+	switch {
+	case k.since.events >= cfg.EveryEvents, k.since.bytes >= cfg.EveryBytes,
+		turnEnded && k.since.events >= cfg.TurnEvents,
+		e.TS-k.last >= cfg.EveryAge.Milliseconds():
+		return true
+	case k.since.events >= k.every.events, k.since.bytes >= k.every.bytes:
+		return cfg.Now().Sub(k.tried) >= cfg.Soonest
+	}
+	return false
+}
+
+// take makes a draft and hands it to the goroutine. While that has one, only a
+// draft that must be is made; any other is due again at the next event.
+func (k *Keeper) take(s *protocol.State, ledger *Ledger, e *protocol.Event, must bool) {
+	k.mu.Lock()
+	if k.stopped || k.busy && !must {
+		k.mu.Unlock()
+		return
+	}
+	redo := k.redo
+	k.redo = make(map[int]struct{})
+	if k.next != nil { // it makes way for the newer one
+		for n := range k.next.ledger.changed {
+			redo[n] = struct{}{}
+		}
+		k.next = nil
+	}
+	k.mu.Unlock()
+
+	d := newDraft(k.folds, s, ledger, e.TS, k.bytes, redo)
+	k.w.EndRecord(e.Seq)
+	k.since, k.last, k.tried = cadence{}, e.TS, k.st.cfg.Now()
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped {
+		return
+	}
+	k.next = d
+	if !k.busy {
+		k.busy = true
+		k.wg.Go(k.run)
+	}
+}
+
+// run stores drafts until there is none.
+func (k *Keeper) run() {
+	for {
+		k.mu.Lock()
+		d := k.next
+		k.next = nil
+		if d == nil {
+			k.busy = false
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Unlock()
+		err := k.store(k.life, d)
+		k.mu.Lock()
+		k.err = err
+		if err != nil {
+			for n := range d.ledger.changed {
+				k.redo[n] = struct{}{}
+			}
+		}
+		k.mu.Unlock()
+		if err != nil && k.life.Err() == nil {
+			k.st.log.Warn("checkpoint is not stored", slog.String(protocol.LogSession, k.shelf.log.Key.String()),
+				slog.Uint64(protocol.LogSeq, uint64(d.seq)), slog.Any(protocol.LogError, err))
+		}
+	}
+}
+
+// store stores d once its events are durable, and trims what the session need
+// not keep.
+func (k *Keeper) store(ctx context.Context, d *draft) error {
+	if err := k.w.Flush(ctx); err != nil {
+		return fmt.Errorf("wait for the events: %w", err)
+	}
+	if err := k.shelf.open(ctx); err != nil {
+		return err
+	}
+	if err := k.st.vault.put(ctx, k.shelf.log, d); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	k.shelf.add(d.header)
+	if err := k.shelf.retain(ctx, d.ts); err != nil && ctx.Err() == nil {
+		// The checkpoint is stored all the same; the next one tries again.
+		k.st.log.Warn("retention is not applied", slog.String(protocol.LogSession, k.shelf.log.Key.String()), slog.Any(protocol.LogError, err))
+	}
+	return nil
+}
 
 // Floor returns the first retained seq as far as the keeper knows, 0 when it
 // does not.
-func (k *Keeper) Floor() protocol.Seq { return 0 }
+func (k *Keeper) Floor() protocol.Seq {
+	if k == nil {
+		return 0
+	}
+	return protocol.Seq(k.shelf.shown.Load())
+}
 
-// Close waits until the newest checkpoint is stored, or ctx ends.
-func (k *Keeper) Close(ctx context.Context) error { return nil }
+// Close waits until the newest checkpoint is stored, or ctx ends; then it takes
+// no more. It returns why the newest one could not be stored. Call it before the
+// writer is closed.
+func (k *Keeper) Close(ctx context.Context) error {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	k.stopped = true
+	k.mu.Unlock()
+	defer context.AfterFunc(ctx, k.cancel)()
+	k.wg.Wait()
+	k.cancel()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}

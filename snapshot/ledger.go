@@ -11,7 +11,9 @@ import (
 // It grows with the number of commands of a session and is not safe for
 // concurrent use.
 type Ledger struct {
-	entries  map[string]*Admitted
+	entries  map[string]*entry
+	order    []*entry                       // in admission order, which pages cut into equal parts
+	dirty    map[int]struct{}               // pages that changed since they were cut
 	open     []string                       // ids without a terminal outcome, in admission order
 	resolved []protocol.InteractionResolved // the newest ResolvedMax, oldest first
 }
@@ -29,8 +31,17 @@ type Admitted struct {
 	Held    bool // held back and not released yet: nothing of it has reached the child
 }
 
+// entry is one place in a ledger.
+type entry struct {
+	Admitted
+	id   string
+	page int
+}
+
 // NewLedger returns an empty ledger.
-func NewLedger() *Ledger { return &Ledger{entries: make(map[string]*Admitted)} }
+func NewLedger() *Ledger {
+	return &Ledger{entries: make(map[string]*entry), dirty: make(map[int]struct{})}
+}
 
 // Apply takes in command, command_released, command_outcome and
 // interaction_resolved events; every other one, and one
@@ -53,8 +64,9 @@ func (l *Ledger) Apply(e *protocol.Event) { // I-B1: owner and rebuild go throug
 	case protocol.TypeCommandReleased:
 		var b protocol.CommandReleased
 		if read(e.Body, &b) {
-			if a, known := l.entries[b.CommandID]; known {
+			if a, known := l.entries[b.CommandID]; known && a.Held {
 				a.Held = false
+				l.dirty[a.page] = struct{}{}
 			}
 		}
 	case protocol.TypeInteraction:
@@ -95,8 +107,18 @@ func (l *Ledger) admit(seq protocol.Seq, b *protocol.CommandEvent) {
 	if b.Verb != "" {
 		value = b.Params
 	}
-	l.entries[b.CommandID] = &Admitted{Hash: PayloadHash(b.Verb, value), Seq: seq, Outcome: protocol.OutcomeAdmitted, Held: b.Held}
-	l.open = append(l.open, b.CommandID)
+	l.add(b.CommandID, Admitted{Hash: PayloadHash(b.Verb, value), Seq: seq, Outcome: protocol.OutcomeAdmitted, Held: b.Held})
+}
+
+// add appends an entry.
+func (l *Ledger) add(id string, a Admitted) {
+	e := &entry{Admitted: a, id: id, page: len(l.order) / pageEntries}
+	l.entries[id] = e
+	l.order = append(l.order, e)
+	l.dirty[e.page] = struct{}{}
+	if a.Outcome == protocol.OutcomeAdmitted {
+		l.open = append(l.open, id)
+	}
 }
 
 func (l *Ledger) settle(b *protocol.CommandOutcome) {
@@ -105,6 +127,7 @@ func (l *Ledger) settle(b *protocol.CommandOutcome) {
 		return
 	}
 	a.Outcome, a.Result = b.Outcome, b.Result
+	l.dirty[a.page] = struct{}{}
 	if i := slices.Index(l.open, b.CommandID); i >= 0 {
 		l.open = slices.Delete(l.open, i, i+1)
 	}
@@ -125,7 +148,7 @@ func (l *Ledger) Lookup(id string) (Admitted, bool) {
 	if !ok {
 		return Admitted{}, false
 	}
-	return *a, true
+	return a.Admitted, true
 }
 
 // Len returns how many command ids the ledger holds.

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -10,11 +11,14 @@ import (
 	"rejoin/protocol"
 )
 
-// chunkBytes is how much of a log one read brings into memory.
-const chunkBytes = 1 << 20
+const (
+	// KeepDefault is how many folded states a Reader keeps when told none.
+	KeepDefault = 256
 
-// KeepDefault is how many folded states a Reader keeps when told none.
-const KeepDefault = 256
+	keptBytesMax = 64 << 20 // of the encoded states of Latest, and once more of At; the oldest go
+	foldsAtOnce  = 4        // folds that At runs at a time; more wait
+	baseTries    = 4        // starts anew when a trim overtakes a fold
+)
 
 // A Snapshot is a state ready for the wire. It is shared: read only.
 type Snapshot struct {
@@ -25,27 +29,32 @@ type Snapshot struct {
 	Fold  protocol.FoldVersion
 }
 
-// A Reader folds logs. It keeps the newest folds, so that the next call folds
-// only the tail. Safe for concurrent use.
+// A Reader folds logs, from the nearest checkpoint on. It keeps the newest
+// folds, so that the next call folds only the tail. Safe for concurrent use.
 type Reader struct {
 	node  *journal.Node
+	vault vault
 	table Folds
 	keep  int
+	slots chan struct{} // capacity foldsAtOnce
 
 	mu    sync.Mutex
 	folds map[journal.Log]*list.Element // of *fold
-	lru   *list.List                    // newest first, at most keep; the oldest is dropped
+	lru   *list.List                    // newest first; the oldest is dropped when there are more than keep, or keptBytesMax
+	bytes int                           // weights over lru
+	past  pastStates
 }
 
 // fold is one kept state. turn (capacity one, full while somebody folds) guards
 // the rest: folds of one log take turns, and each finds the work of the one
 // before it done.
 type fold struct {
-	log  journal.Log
-	turn chan struct{}
+	log    journal.Log
+	turn   chan struct{}
+	weight int // guarded by Reader.mu
 
-	state *protocol.State
-	snap  Snapshot // of state, when snap.State is set
+	at   *folding // nil: not folded yet
+	snap Snapshot // of at, when snap.State is set
 }
 
 // NewReader returns a Reader over the logs of n that keeps at most keep folded
@@ -54,7 +63,15 @@ func NewReader(n *journal.Node, folds Folds, keep int) *Reader {
 	if keep <= 0 {
 		keep = KeepDefault
 	}
-	return &Reader{node: n, table: folds, keep: keep, folds: make(map[journal.Log]*list.Element), lru: list.New()}
+	return &Reader{
+		node: n, vault: newVault(n, n.Logger()), table: folds, keep: keep, slots: make(chan struct{}, foldsAtOnce),
+		folds: make(map[journal.Log]*list.Element), lru: list.New(), past: newPastStates(),
+	}
+}
+
+// Apply folds e into s as the reader does.
+func (r *Reader) Apply(s *protocol.State, epoch protocol.Epoch, e *protocol.Event) {
+	r.table.Apply(s, epoch, e)
 }
 
 // Latest folds a log up to its head as the leader knows it, or further, and
@@ -68,31 +85,58 @@ func (r *Reader) Latest(ctx context.Context, l journal.Log, atLeast protocol.Seq
 	case <-ctx.Done():
 		return Snapshot{}, ctx.Err()
 	}
-	tail, err := r.node.Tail(ctx, l)
-	if err != nil {
-		return Snapshot{}, fmt.Errorf("read the head of %s: %w", l.Key, err)
+	for try := 1; ; try++ {
+		tail, err := r.node.Tail(ctx, l)
+		if err != nil {
+			return Snapshot{}, fmt.Errorf("read the head of %s: %w", l.Key, err)
+		}
+		// What was folded before an error is a prefix of the log, and stays.
+		err = r.catchUp(ctx, l, f, tail, max(tail.Head, atLeast))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, journal.ErrTrimmed) || try == baseTries {
+			return Snapshot{}, err
+		}
+		f.at = nil
 	}
-	if f.state == nil || tail.Epoch != f.state.Epoch {
-		// Another epoch may lack events of the old one that were folded here.
-		f.state, f.snap = New(l.Key.Session), Snapshot{}
-	}
-	// What was folded before an error is a prefix of the log, and stays.
-	if err := r.advance(ctx, l, f.state, nil, max(tail.Head, atLeast), 0); err != nil {
-		return Snapshot{}, err
-	}
-	if f.snap.State == nil || f.snap.Seq != f.state.Seq {
-		f.snap = r.table.Take(f.state)
+	if f.snap.State == nil || f.snap.Seq != f.at.state.Seq {
+		f.snap = r.table.Take(f.at.state)
+		r.weigh(f, len(f.snap.State))
 	}
 	return f.snap, nil
+}
+
+// catchUp folds f on to target.
+func (r *Reader) catchUp(ctx context.Context, l journal.Log, f *fold, tail journal.Tail, target protocol.Seq) error {
+	// Another epoch may lack events of the old one that were folded here, and a
+	// checkpoint may be much nearer.
+	if f.at == nil || tail.Epoch != f.at.state.Epoch || tail.Head > f.at.state.Seq+longTail {
+		b, err := r.base(ctx, l, tail, tail.Head, false)
+		if err != nil {
+			return fmt.Errorf("fold %s: %w", l.Key, err)
+		}
+		if tail.Head > b.state.Seq+longTail {
+			if b, err = r.base(ctx, l, tail, tail.Head, true); err != nil {
+				return fmt.Errorf("fold %s: %w", l.Key, err)
+			}
+		}
+		f.at, f.snap = b, Snapshot{}
+	}
+	if err := r.advance(ctx, l, f.at, target, 0); err != nil {
+		return err
+	}
+	if f.at.ledger != nil {
+		r.save(ctx, l, f.at)
+		f.at.ledger = nil
+	}
+	return nil
 }
 
 // Take returns the snapshot of a state that was folded by f.
 func (f Folds) Take(s *protocol.State) Snapshot {
 	state := Encode(s)
-	return Snapshot{
-		Epoch: s.Epoch, Seq: s.Seq, State: state, Hash: Hash(state),
-		Fold: f.VersionOf(s.Agent.Adapter),
-	}
+	return Snapshot{Epoch: s.Epoch, Seq: s.Seq, State: state, Hash: Hash(state), Fold: f.VersionOf(s.Agent.Adapter)}
 }
 
 // History is a log folded for whoever takes it over, or answers for it without
@@ -100,7 +144,8 @@ func (f Folds) Take(s *protocol.State) Snapshot {
 type History struct {
 	State  *protocol.State
 	Ledger *Ledger
-	Bytes  uint64 // of all events so far, as Store.Keep wants it
+	Bytes  uint64                // of all events so far, as Store.Keep wants it
+	From   *protocol.FoldVersion // set: see Reader.Upgrade
 }
 
 // NewHistory returns the history before the first event.
@@ -112,66 +157,46 @@ func NewHistory(session string) *History {
 // newest record when head is zero. The caller owns the result. Errors are those
 // of journal.Node.Tail and ReadEpochs.
 func (r *Reader) Load(ctx context.Context, l journal.Log, head protocol.Seq) (*History, error) {
-	h := NewHistory(l.Key.Session)
+	for try := 1; ; try++ {
+		h, err := r.load(ctx, l, head)
+		if err == nil || !errors.Is(err, journal.ErrTrimmed) || try == baseTries {
+			return h, err
+		}
+	}
+}
+
+func (r *Reader) load(ctx context.Context, l journal.Log, head protocol.Seq) (*History, error) {
+	tail, err := r.node.Tail(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("read the head of %s: %w", l.Key, err)
+	}
 	until := head
 	if head == 0 {
-		tail, err := r.node.Tail(ctx, l)
-		if err != nil {
-			return nil, fmt.Errorf("read the head of %s: %w", l.Key, err)
-		}
 		head = tail.Head
 	}
-	if err := r.advance(ctx, l, h.State, h.Ledger, head, until); err != nil {
+	f, err := r.base(ctx, l, tail, head, true)
+	if err != nil {
+		return nil, fmt.Errorf("fold %s: %w", l.Key, err)
+	}
+	long := head > f.state.Seq+longTail
+	if err := r.advance(ctx, l, f, head, until); err != nil {
 		return nil, err
 	}
-	return h, nil
+	if long {
+		r.save(ctx, l, f)
+	}
+	return &History{State: f.state, Ledger: f.ledger, Bytes: f.bytes, From: f.from}, nil
 }
 
-// advance folds s (and ledger, where given) on until it has reached target; it
-// takes nothing above until (zero: whatever the last read brings).
-func (r *Reader) advance(
-	ctx context.Context, l journal.Log, s *protocol.State, ledger *Ledger, target, until protocol.Seq,
-) error {
-	for s.Seq < target {
-		after := s.Seq
-		recs, err := r.node.ReadEpochs(ctx, l, after, chunkBytes)
-		if err != nil {
-			return fmt.Errorf("read %s after %d: %w", l.Key, after, err)
-		}
-		for _, rec := range recs {
-			if err := applyRecord(r.table, s, ledger, rec, until); err != nil {
-				return fmt.Errorf("fold %s: %w", l.Key, err)
-			}
-		}
-		if s.Seq <= after && s.Seq < target {
-			return fmt.Errorf("read %s after %d: %w", l.Key, after, journal.ErrUnavailable)
-		}
+// High returns the highest seq that a checkpoint holds, 0 without one: what was
+// durable once, whatever the log has lost since. Errors: journal.ErrUnavailable,
+// ctx's.
+func (r *Reader) High(ctx context.Context, l journal.Log) (protocol.Seq, error) {
+	seqs, err := r.vault.list(ctx, l)
+	if err != nil || len(seqs) == 0 {
+		return 0, err
 	}
-	return nil
-}
-
-// applyRecord folds the events of rec that s does not hold yet.
-func applyRecord(folds Folds, s *protocol.State, ledger *Ledger, rec *journal.Record, until protocol.Seq) error {
-	epoch, base := rec.Epoch(), rec.Base()
-	for i := range rec.Len() {
-		seq := base + protocol.Seq(i)
-		if seq <= s.Seq {
-			continue
-		}
-		if until != 0 && seq > until {
-			return nil
-		}
-		line := rec.Line(i)
-		e, err := protocol.ParseEventLine(line)
-		if err != nil {
-			return fmt.Errorf("event %d: %w: %w", seq, journal.ErrDamaged, err)
-		}
-		folds.Apply(s, epoch, &e)
-		if ledger != nil {
-			ledger.Apply(&e)
-		}
-	}
-	return nil
+	return seqs[len(seqs)-1], nil
 }
 
 // fold returns the kept fold of a log, the newest from now on.
@@ -184,14 +209,27 @@ func (r *Reader) fold(l journal.Log) *fold {
 	}
 	f := &fold{log: l, turn: make(chan struct{}, 1)}
 	r.folds[l] = r.lru.PushFront(f)
-	if r.lru.Len() > r.keep {
-		oldest := r.lru.Remove(r.lru.Back()).(*fold)
-		delete(r.folds, oldest.log)
-	}
+	r.shrink()
 	return f
 }
 
-// Apply folds e into s like the reader does.
-func (r *Reader) Apply(s *protocol.State, epoch protocol.Epoch, e *protocol.Event) {
-	r.table.Apply(s, epoch, e)
+// weigh counts the bytes of a fold's state.
+func (r *Reader) weigh(f *fold, weight int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.folds[f.log]; !ok || e.Value != any(f) {
+		return // dropped meanwhile: it serves its caller and goes
+	}
+	r.bytes += weight - f.weight
+	f.weight = weight
+	r.shrink()
+}
+
+// shrink drops the oldest folds. Mu is held.
+func (r *Reader) shrink() {
+	for r.lru.Len() > 1 && (r.lru.Len() > r.keep || r.bytes > keptBytesMax) {
+		oldest := r.lru.Remove(r.lru.Back()).(*fold)
+		r.bytes -= oldest.weight
+		delete(r.folds, oldest.log)
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -231,10 +231,25 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, l := b.want(n)
-		if got, want := string(snapshot.Encode(h.State)), string(snapshot.Encode(s)); got != want || !reflect.DeepEqual(h.Ledger, l) {
+		if got, want := string(snapshot.Encode(h.State)), string(snapshot.Encode(s)); got != want || !sameLedger(h.Ledger, l, len(b.events)) {
 			t.Fatalf("at %d\n got %s\nwant %s", n, got, want)
 		}
 	}
+}
+
+// sameLedger compares what two ledgers know of the commands of brokerBodies.
+func sameLedger(a, b *snapshot.Ledger, n int) bool {
+	if a.Len() != b.Len() || !slices.Equal(a.Open(), b.Open()) {
+		return false
+	}
+	for i := range n {
+		x, okX := a.Lookup(fmt.Sprintf("c%d", i))
+		y, okY := b.Lookup(fmt.Sprintf("c%d", i))
+		if okX != okY || x.Hash != y.Hash || x.Seq != y.Seq || x.Outcome != y.Outcome || string(x.Result) != string(y.Result) {
+			return false
+		}
+	}
+	return true
 }
 
 // TestLatestTogether: many callers at once each get at least what was durable

@@ -1,0 +1,13 @@
+package snapshot
+
+import "errors"
+
+// Errors of the package. Trying again does not help.
+var (
+	// ErrDamaged: a checkpoint or a ledger page does not decode or verify. The
+	// next older one is used instead.
+	ErrDamaged = errors.New("snapshot: damaged")
+
+	errNotCanonical = errors.New("not as it was encoded")
+	errNoBase       = errors.New("snapshot: the log is not complete and no checkpoint can be read")
+)
