@@ -38,6 +38,37 @@ func (c *Client) Prompt(ctx context.Context, session, text string, opts SendOpti
 	return c.command(ctx, "prompt", session, map[string]any{"text": text}, opts)
 }
 
+// Steer tells a session's agent something while it works. For the rest it is like Send.
+func (c *Client) Steer(ctx context.Context, session, text string, opts SendOptions) (protocol.SendResult, error) {
+	return c.command(ctx, "steer", session, map[string]any{"text": text}, opts)
+}
+
+// FollowUp tells a session's agent what comes after its present work. For the
+// rest it is like Send.
+func (c *Client) FollowUp(ctx context.Context, session, text string, opts SendOptions) (protocol.SendResult, error) {
+	return c.command(ctx, "follow_up", session, map[string]any{"text": text}, opts)
+}
+
+// Interrupt ends what a session's agent is doing. With Expect.Turn it cannot hit a
+// later turn. For the rest it is like Send.
+func (c *Client) Interrupt(ctx context.Context, session string, opts SendOptions) (protocol.SendResult, error) {
+	return c.command(ctx, "interrupt", session, map[string]any{}, opts)
+}
+
+// Respond answers an interaction: outcome is one of protocol.RespondAllow,
+// RespondDeny, RespondAnswer, RespondCancel; value is the answer's JSON value, or
+// nil. An *RPCError with code protocol.CodeAlreadyResolved says that somebody was
+// faster, and its Resolved who. For the rest it is like Send.
+func (c *Client) Respond(
+	ctx context.Context, session, interaction, outcome string, value json.RawMessage, opts SendOptions,
+) (protocol.SendResult, error) {
+	params := map[string]any{"interactionId": interaction, "outcome": outcome}
+	if len(value) > 0 {
+		params["value"] = value
+	}
+	return c.command(ctx, "respond", session, params, opts)
+}
+
 func (c *Client) command(ctx context.Context, method, session string, params map[string]any, opts SendOptions) (protocol.SendResult, error) {
 	if opts.CommandID == "" {
 		opts.CommandID = NewCommandID()

@@ -54,9 +54,19 @@ func (e *RPCError) Unauthorised() bool {
 	return e.Code == protocol.CodeAuth || e.Code == protocol.CodeForbidden
 }
 
+// Resolved tells who resolved an interaction and how, where that is why the
+// request was refused; else both are empty.
+func (e *RPCError) Resolved() (by, outcome string) {
+	d := e.data()
+	return d.ResolvedBy, d.Outcome
+}
+
 type errorData struct {
 	Reason    protocol.Reason `json:"reason"`
 	Retryable bool            `json:"retryable"`
+
+	ResolvedBy string `json:"resolvedBy"`
+	Outcome    string `json:"outcome"`
 }
 
 func (e *RPCError) data() errorData {

@@ -48,6 +48,19 @@ type Snapshot struct {
 	State     json.RawMessage      `json:"state"`  // the exact bytes that StateHash is of
 }
 
+// Decode returns the state that State spells, anew with each call. Members of
+// later versions are left out.
+func (s *Snapshot) Decode() (*protocol.State, error) {
+	st := &protocol.State{
+		Items: []protocol.Item{}, Pending: []protocol.Interaction{},
+		Queue: protocol.Queue{Steering: []string{}, FollowUp: []string{}},
+	}
+	if err := json.Unmarshal(s.State, st); err != nil {
+		return nil, fmt.Errorf("client: state of a snapshot: %w", err)
+	}
+	return st, nil
+}
+
 // End says why the server ended a subscription.
 type End struct {
 	Seq    protocol.Seq `json:"seq"`
