@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rejoin/protocol"
+	"rejoin/snapshot"
 )
 
 // AgentConfig is a configured agent.
@@ -39,6 +40,7 @@ type Config struct {
 	// leaves them.
 	StderrTail   func(dataDir string, k protocol.Key, run protocol.Run) (string, error)
 	RemoveStderr func(dataDir string, k protocol.Key) error
+	Checkpoints  *snapshot.Store  // removed with their session; nil: there are none
 	Logger       *slog.Logger     // nil: discard
 	Now          func() time.Time // nil: time.Now
 }

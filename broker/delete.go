@@ -113,6 +113,9 @@ func (b *Broker) finishDelete(ctx context.Context, k protocol.Key) error {
 	} else {
 		b.tellDeleted(k)
 	}
+	if err := b.cfg.Checkpoints.Remove(ctx, logOf(rec)); err != nil {
+		return fmt.Errorf("remove the checkpoints of %s: %w", k, err)
+	}
 	if b.cfg.RemoveStderr != nil {
 		if err := b.cfg.RemoveStderr(b.cfg.DataDir, k); err != nil {
 			b.log.Warn("stderr of a deleted session not removed", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))

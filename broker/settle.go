@@ -22,6 +22,7 @@ type finale struct {
 	last   closing
 	cut    bool           // continuity is broken: a new epoch comes first
 	before protocol.Epoch // the epoch that ends then
+	high   protocol.Seq   // the highest seq that registry and checkpoints know
 
 	history *snapshot.History // of the log up to at
 	at      protocol.Seq
@@ -32,12 +33,11 @@ func (f *finale) read(ctx context.Context, tail journal.Tail) error {
 	if f.history != nil && f.at == tail.Head {
 		return nil
 	}
-	if tail.Empty {
-		f.history = &snapshot.History{State: snapshot.New(f.log.Key.Session), Ledger: snapshot.NewLedger()}
-		f.at = 0
-		return nil
+	load := func() (*snapshot.History, error) { return f.folds.Load(ctx, f.log, tail.Head) }
+	if f.cut {
+		load = func() (*snapshot.History, error) { return f.folds.LoadLost(ctx, f.log) }
 	}
-	h, err := f.folds.Load(ctx, f.log, tail.Head)
+	h, err := load()
 	if err != nil {
 		return err
 	}
@@ -82,12 +82,17 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 	if seen == nil {
 		return protocol.ErrSessionNotFound(k.Session)
 	}
+	// Before the tail: a checkpoint above it then means that events were lost.
+	high, err := b.folds.High(ctx, logOf(seen))
+	if err != nil {
+		return fmt.Errorf("read the checkpoints of %s: %w", k, err)
+	}
 	tail, err := b.node.Tail(ctx, logOf(seen))
 	if err != nil {
 		return fmt.Errorf("read the head of %s: %w", k, err)
 	}
-	f := &finale{folds: b.folds, log: logOf(seen), last: last, before: seen.Epoch}
-	f.cut = tail.Empty || tail.Head < seen.Head || b.node.UncleanBoot() && !seen.Settled
+	f := &finale{folds: b.folds, log: logOf(seen), last: last, before: seen.Epoch, high: max(seen.Head, high)}
+	f.cut = tail.Empty || tail.Head < f.high || b.node.UncleanBoot() && !seen.Settled
 	if err := f.read(ctx, tail); err != nil {
 		return err
 	}
@@ -122,7 +127,7 @@ func (f *finale) takeover(now time.Time, seen *protocol.SessionRecord, tail jour
 			return f.missing(base), nil
 		},
 	}
-	t.minHead = seen.Head
+	t.minHead = f.high
 	if f.cut {
 		t.epoch = protocol.NewEpoch(now)
 	}

@@ -107,7 +107,7 @@ func (r *Reader) begin(ctx context.Context, l journal.Log, tail journal.Tail, c 
 			return nil, err
 		}
 	}
-	if c.epoch == tail.Epoch {
+	if c.epoch == tail.Epoch && c.seq <= tail.Head {
 		r.node.Hint(l, c.place)
 	}
 	return f, nil

@@ -188,6 +188,39 @@ func (r *Reader) load(ctx context.Context, l journal.Log, head protocol.Seq) (*H
 	return &History{State: f.state, Ledger: f.ledger, Bytes: f.bytes, From: f.from}, nil
 }
 
+// LoadLost is Load of a log that may have lost its newest events: where a
+// checkpoint reaches further than the log does, it is what the checkpoint holds.
+// An epoch that begins above its seq goes on from there. Errors are Load's.
+func (r *Reader) LoadLost(ctx context.Context, l journal.Log) (*History, error) {
+	tail, err := r.node.Tail(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("read the head of %s: %w", l.Key, err)
+	}
+	seqs, err := r.vault.list(ctx, l)
+	if err != nil {
+		return nil, fmt.Errorf("list checkpoints: %w", err)
+	}
+	for i := len(seqs) - 1; i >= 0 && seqs[i] > tail.Head; i-- {
+		c, err := r.vault.usable(ctx, l, seqs[i])
+		if err != nil {
+			return nil, fmt.Errorf("read checkpoint %d: %w", seqs[i], err)
+		}
+		if c == nil || c.fold != r.table.VersionOf(c.fold.Adapter) {
+			continue
+		}
+		f, err := r.begin(ctx, l, tail, c, true)
+		if errors.Is(err, ErrDamaged) {
+			r.vault.report(l, seqs[i], err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &History{State: f.state, Ledger: f.ledger, Bytes: f.bytes}, nil
+	}
+	return r.Load(ctx, l, 0)
+}
+
 // High returns the highest seq that a checkpoint holds, 0 without one: what was
 // durable once, whatever the log has lost since. Errors: journal.ErrUnavailable,
 // ctx's.

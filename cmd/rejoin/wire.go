@@ -101,13 +101,15 @@ func (s *server) assemble(ctx context.Context) error {
 	}
 	folds := snapshot.NewReader(s.node, adapters(), foldsKept)
 	bc := s.cfg.brokerConfig()
+	checkpoints := snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
+	bc.Checkpoints = checkpoints
 	bc.Token, bc.StderrTail, bc.RemoveStderr, bc.Logger = token, worker.StderrTail, worker.RemoveStderr, s.log
 	s.broker, err = broker.New(bc, s.node, folds)
 	if err != nil {
 		return err
 	}
 	s.worker, err = worker.New(worker.Config{
-		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
+		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints, EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
 		SessionsMax: s.cfg.Limits.MaxSessions, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
