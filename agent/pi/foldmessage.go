@@ -269,6 +269,11 @@ func contentText(m protocol.Params) string {
 	return strings.Join(parts, "\n")
 }
 
+// textLines is a text that comes as an array of its lines.
+func textLines(p protocol.Params, name string) string {
+	return strings.Join(agent.Strings(p, name), "\n")
+}
+
 // usage reads the tokens of a message or a session.
 func usage(u protocol.Params, cost float64) protocol.Usage {
 	return protocol.Usage{

@@ -3,7 +3,6 @@ package pi
 import (
 	"math"
 	"strconv"
-	"strings"
 
 	"rejoin/agent"
 	"rejoin/protocol"
@@ -32,7 +31,7 @@ func (f fold) request() {
 	case "setStatus":
 		agent.SetNote(f.s, "status:"+agent.String(f.p, "statusKey"), agent.String(f.p, "statusText"))
 	case "setWidget":
-		agent.SetNote(f.s, "widget:"+agent.String(f.p, "widgetKey"), strings.Join(agent.Strings(f.p, "widgetLines"), "\n"))
+		agent.SetNote(f.s, "widget:"+agent.String(f.p, "widgetKey"), textLines(f.p, "widgetLines"))
 	case "setTitle":
 		agent.SetNote(f.s, "title", agent.String(f.p, "title"))
 	case "set_editor_text":
