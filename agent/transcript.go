@@ -209,13 +209,14 @@ func (t Transcript) drop(match func(protocol.OpenItem) bool) {
 
 // Clip returns s as valid UTF-8 of at most n bytes, cut between characters.
 func Clip(s string, n int) string {
-	if len(s) > n {
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = strings.Clone(s[:n])
+	s = valid(s)
+	if len(s) <= n {
+		return s
 	}
-	return valid(s)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.Clone(s[:n])
 }
 
 // valid returns s with U+FFFD in place of what is not UTF-8.

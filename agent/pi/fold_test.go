@@ -189,7 +189,10 @@ notice done "session compacted, 150000 tokens before:\nin short"
 notice interrupted "compaction aborted"
 notice error "no"
 status idle`},
-		{"compaction under way", []string{`{"type":"auto_compaction_start","reason":"overflow"}`}, `
+		{"compaction under way", []string{`{"type":"compaction_start","reason":"manual"}`}, `
+notice streaming "compacting the session (manual)"
+status idle`},
+		{"compaction under way, in the older words", []string{`{"type":"auto_compaction_start","reason":"overflow"}`}, `
 notice streaming "compacting the session (overflow)"
 status idle`},
 		{"an extension fails", []string{`{"type":"extension_error","extensionPath":"/x","event":"e","error":"broken"}`}, `
