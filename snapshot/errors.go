@@ -1,6 +1,11 @@
 package snapshot
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"rejoin/journal"
+)
 
 // Errors of the package. Trying again does not help.
 var (
@@ -9,5 +14,6 @@ var (
 	ErrDamaged = errors.New("snapshot: damaged")
 
 	errNotCanonical = errors.New("not as it was encoded")
-	errNoBase       = errors.New("snapshot: the log is not complete and no checkpoint can be read")
+	// errNoBase: or a trim took both between two looks, so it is worth another.
+	errNoBase = fmt.Errorf("snapshot: the log is not complete and no checkpoint can be read: %w", journal.ErrTrimmed)
 )

@@ -152,11 +152,11 @@ func (r *Reader) advance(ctx context.Context, l journal.Log, f *folding, target,
 			return fmt.Errorf("read %s after %d: %w", l.Key, after, err)
 		}
 		for _, rec := range recs {
-			if until != 0 && rec.Base() > until {
-				return nil // a hole between two epochs, up to until and further
-			}
 			if err := f.apply(r.table, rec, until); err != nil {
 				return fmt.Errorf("fold %s: %w", l.Key, err)
+			}
+			if until != 0 && rec.Last() >= until {
+				return nil // where until is in a hole between two epochs, it is not reached
 			}
 		}
 		if f.state.Seq <= after && f.state.Seq < target {
