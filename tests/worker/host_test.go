@@ -16,6 +16,7 @@ import (
 	"rejoin/agent"
 	"rejoin/agent/jsonl"
 	"rejoin/agent/lines"
+	"rejoin/agent/pi"
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
@@ -74,6 +75,8 @@ type host struct {
 	stop func() // ends the worker; idempotent
 }
 
+var adapters = map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}, "pi": pi.Adapter{}}
+
 type hostConfig struct {
 	maxBytes      int64
 	eventBytesMax int
@@ -102,9 +105,9 @@ func newHost(tb testing.TB, c hostConfig) *host {
 		}
 	})
 	w, err := worker.New(worker.Config{
-		ID: "w1", DataDir: h.dir, Adapters: map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}},
+		ID: "w1", DataDir: h.dir, Adapters: adapters,
 		EventBytesMax: c.eventBytesMax, SessionsMax: c.sessionsMax, Logger: log,
-	}, node, h.reg, snapshot.NewReader(node, nil, 0))
+	}, node, h.reg, snapshot.NewReader(node, adapters, 0))
 	if err != nil {
 		tb.Fatalf("worker: %v", err)
 	}

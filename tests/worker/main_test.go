@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		"env":      env,
 		"spawner":  spawner,
 		"server":   server,
+		"pi":       fakePi,
 	})
 }
 
