@@ -1,6 +1,3 @@
-// Package pi is the adapter for pi in its RPC mode (pi --mode rpc): JSON lines,
-// each command with an id and a type and answered by a response. It starts no
-// goroutine.
 package pi
 
 // Name is what configurations call this adapter.

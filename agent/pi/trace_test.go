@@ -309,3 +309,37 @@ func endedTexts(t *testing.T, line []byte) (texts []string) {
 	}
 	return texts
 }
+
+// TestLongAnswer: of an answer of 3 MB, which pi says four times over, head and
+// end stay, at every moment.
+func TestLongAnswer(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef\u20ac\n", 150_000)
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newState()
+	for _, line := range []string{
+		start, reply, update(`"type":"text_start","contentIndex":0`),
+		update(`"type":"text_delta","contentIndex":0,"delta":` + string(quoted)),
+		update(`"type":"text_end","contentIndex":0,"content":` + string(quoted)),
+		`{"type":"message_end","message":{"role":"assistant","content":[{"type":"text","text":` + string(quoted) + `}],"stopReason":"stop"}}`,
+		`{"type":"turn_end","message":{"content":[{"type":"text","text":` + string(quoted) + `}]}}`,
+		`{"type":"agent_end","messages":[{"content":[{"type":"text","text":` + string(quoted) + `}]}],"willRetry":false}`,
+	} {
+		s.Seq++
+		fold(s, line)
+		if s.Seq < 4 {
+			continue
+		}
+		it := s.Items[0]
+		head, end := it.Text[:protocol.ItemTextBytes/2-2], it.Text[protocol.ItemTextBytes/2:]
+		if len(s.Items) != 1 || !strings.HasPrefix(text, head) || !strings.HasSuffix(text, end) ||
+			len(it.Text)+int(it.Truncated) < len(text) || len(it.Text)+int(it.Truncated) > len(text)+3 {
+			t.Fatalf("event %d: %d items, %d bytes, %d left out of %d", s.Seq, len(s.Items), len(it.Text), it.Truncated, len(text))
+		}
+	}
+	if it := s.Items[0]; it.Status != protocol.ItemDone || s.Turn != nil {
+		t.Errorf("%s, turn %v", it.Status, s.Turn)
+	}
+}

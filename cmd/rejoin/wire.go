@@ -16,6 +16,7 @@ import (
 	"rejoin/agent/jsonl"
 	"rejoin/agent/lines"
 	"rejoin/agent/pi"
+	"rejoin/agent/rpi"
 	"rejoin/broker"
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
@@ -47,7 +48,7 @@ type server struct {
 // adapters are the agents that a worker of this program understands.
 func adapters() map[string]agent.Adapter {
 	m := map[string]agent.Adapter{}
-	for _, a := range []agent.Adapter{jsonl.Adapter{}, lines.Adapter{}, demo.Adapter{}, pi.Adapter{}} {
+	for _, a := range []agent.Adapter{jsonl.Adapter{}, lines.Adapter{}, demo.Adapter{}, pi.Adapter{}, rpi.Adapter{}} {
 		m[a.Name()] = a
 	}
 	return m
