@@ -81,6 +81,8 @@ var _ record = (*journal.Record)(nil)
 // folder folds a log into a snapshot.
 type folder interface {
 	Latest(ctx context.Context, l journal.Log, atLeast protocol.Seq) (snapshot.Snapshot, error)
+	At(ctx context.Context, l journal.Log, seq protocol.Seq) (snapshot.Snapshot, error)
+	Verify(ctx context.Context, l journal.Log) (snapshot.Report, error)
 }
 
 // backends is everything a Server talks to.

@@ -93,7 +93,8 @@ func TestInvalidParams(t *testing.T) {
 		} {
 			l.fails(c.method, c.params, protocol.CodeInvalidParams)
 		}
-		l.fails("get_snapshot", `{"sessionId":"s","at":3}`, protocol.CodeUnsupported)
+		l.fails("get_snapshot", `{"sessionId":"s","at":-3}`, protocol.CodeInvalidParams)
+		l.fails("verify_session", `{}`, protocol.CodeInvalidParams)
 		l.result("ping", `{}`)
 		if got := w.done(); len(got) != 0 {
 			t.Errorf("effects %q", got)

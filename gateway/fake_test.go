@@ -164,6 +164,7 @@ type fakeWorld struct {
 	calls   []string // effects, in the order in which they happened
 	before  func(call string)
 	feed    fakeFeed
+	verify  func(context.Context) // asked before each
 }
 
 func newFakeWorld(sessions ...string) *fakeWorld {
@@ -378,4 +379,21 @@ func (w *fakeWorld) Latest(_ context.Context, l journal.Log, atLeast protocol.Se
 		panic("a snapshot from the future")
 	}
 	return snapshot.Snapshot{Epoch: p.Epoch, Seq: p.Head, State: []byte(`{"items":[]}`), Hash: "h", Fold: protocol.FoldVersion{Adapter: "jsonl", Version: 1}}, nil
+}
+
+func (w *fakeWorld) At(ctx context.Context, l journal.Log, seq protocol.Seq) (snapshot.Snapshot, error) {
+	snap, err := w.Latest(ctx, l, 0)
+	if p := w.logs[l.Key.Session].Position(); seq+1 < p.Floor || seq > p.Head {
+		return snapshot.Snapshot{}, fmt.Errorf("at %d: %w", seq, journal.ErrTrimmed)
+	}
+	snap.Seq = seq
+	return snap, err
+}
+
+func (w *fakeWorld) Verify(ctx context.Context, l journal.Log) (snapshot.Report, error) {
+	if w.verify != nil {
+		w.verify(ctx)
+	}
+	p := w.logs[l.Key.Session].Position()
+	return snapshot.Report{Epoch: p.Epoch, Floor: p.Floor, Head: p.Head, Problems: []string{}}, nil
 }

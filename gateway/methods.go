@@ -44,6 +44,7 @@ func init() {
 		{name: "get_snapshot", heavy: heavy, run: getSnapshot},
 		{name: "read_events", heavy: readEventsWeight, run: readEvents},
 		{name: "command_status", run: commandStatus},
+		{name: "verify_session", role: broker.RoleOperator, run: verifySession},
 		{name: "read_stderr", role: broker.RoleOperator, run: readStderr},
 
 		{name: "subscribe", answered: true, key: sessionKey, run: subscribe},

@@ -25,6 +25,7 @@ type Server struct {
 	nextConn         atomic.Uint64
 	nextSubscription atomic.Uint64 // ids are never reused in this process
 	subscriptions    atomic.Int64
+	verifying        chan struct{} // capacity verifiesMax; full: verify_session is refused
 
 	forget   func()         // ends the broker's callback
 	deleting sync.WaitGroup // goroutines of sessionDeleted
@@ -56,7 +57,7 @@ func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, fol
 
 func newServer(cfg Config, b backends) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, forget: func() {}, conns: make(map[*conn]struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, forget: func() {}, conns: make(map[*conn]struct{}), verifying: make(chan struct{}, verifiesMax)}
 	s.ending, s.stop = context.WithCancel(context.Background()) //nolint:contextcheck // the server's own life, ended by Close
 	return s
 }

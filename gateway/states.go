@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+	"rejoin/snapshot"
+)
+
+// verifiesMax is how many logs the server verifies at a time: each folds a whole
+// one.
+const verifiesMax = 2
+
+func getSnapshot(ctx context.Context, c *conn, r *request) (reply, error) {
+	id, err := session(r.params)
+	if err != nil {
+		return reply{}, err
+	}
+	at, hasAt, err := r.params.Uint("at")
+	if err != nil {
+		return reply{}, err
+	}
+	epoch, _, err := r.params.String("epoch")
+	if err != nil {
+		return reply{}, err
+	}
+	log, err := c.srv.sessions.Log(ctx, r.who, id)
+	if err != nil {
+		return reply{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	var snap snapshot.Snapshot
+	if hasAt {
+		snap, err = c.stateAt(ctx, log, protocol.Seq(at), protocol.Epoch(epoch))
+	} else {
+		snap, err = c.stateNow(ctx, log, protocol.Epoch(epoch))
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	dst := append(make([]byte, 0, len(snap.State)+512), '{')
+	dst = appendSnapshotMembers(dst, snap)
+	dst = append(dst, `,"state":`...)
+	dst = append(dst, snap.State...)
+	return reply{result: append(dst, '}')}, nil
+}
+
+func (c *conn) stateNow(ctx context.Context, log journal.Log, epoch protocol.Epoch) (snapshot.Snapshot, error) {
+	snap, err := c.srv.folds.Latest(ctx, log, 0)
+	if err == nil && epoch != "" && epoch != snap.Epoch {
+		var at extent
+		if at, err = c.extentOf(ctx, log); err == nil {
+			err = at.outside(protocol.ReasonEpoch, "the epoch is %s", snap.Epoch)
+		}
+	}
+	return snap, err
+}
+
+// stateAt is the state after the event at, any from before the first one that is
+// kept up to the last.
+func (c *conn) stateAt(ctx context.Context, log journal.Log, at protocol.Seq, epoch protocol.Epoch) (snapshot.Snapshot, error) { // I-J6
+	extent, err := c.extentOf(ctx, log)
+	if err == nil {
+		err = extent.checkEpoch(epoch)
+	}
+	if err != nil {
+		return snapshot.Snapshot{}, err
+	}
+	snap, err := c.srv.folds.At(ctx, log, at)
+	if errors.Is(err, journal.ErrTrimmed) {
+		if now, nerr := c.extentOf(ctx, log); nerr == nil { // trimmed since the extent was read, perhaps
+			extent = now
+		}
+		err = extent.outside(protocol.ReasonTrimmed, "states are kept from %d to %d", extent.floor-1, extent.head)
+	}
+	return snap, err
+}
+
+func verifySession(ctx context.Context, c *conn, r *request) (reply, error) {
+	id, err := session(r.params)
+	if err != nil {
+		return reply{}, err
+	}
+	log, err := c.srv.sessions.Log(ctx, r.who, id)
+	if err != nil {
+		return reply{}, err
+	}
+	select {
+	case c.srv.verifying <- struct{}{}:
+		defer func() { <-c.srv.verifying }()
+	default:
+		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "%d sessions are being verified already", verifiesMax)
+	}
+	report, err := c.srv.folds.Verify(ctx, log)
+	if err != nil {
+		return reply{}, err
+	}
+	return encode(struct {
+		SessionID string `json:"sessionId"`
+		Clean     bool   `json:"clean"`
+		snapshot.Report
+	}{id, len(report.Problems) == 0, report})
+}
