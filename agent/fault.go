@@ -14,10 +14,12 @@ func (t Transcript) Fault(p protocol.Params) {
 	if text == "" {
 		return
 	}
-	for _, quoted := range []string{"text", "preview"} {
-		if q := String(p, quoted); q != "" {
-			text += ": " + Clip(q, faultBytes)
-		}
+	quoted := String(p, "text")
+	if quoted == "" {
+		quoted = String(p, "preview")
+	}
+	if quoted != "" {
+		text += ": " + Clip(quoted, faultBytes)
 	}
 	t.Notice(text, protocol.ItemError)
 }

@@ -26,12 +26,15 @@ func TestAppend(t *testing.T) {
 			tr := agent.Edit(s, &protocol.Event{Seq: 1})
 			it := tr.Open("x", protocol.ItemAssistant)
 			var all strings.Builder
-			for all.Len() < 400_000 {
+			for n := 0; all.Len() < 300_000; n++ {
 				piece := fmt.Sprintf("%d%s", all.Len(), c.piece)
 				all.WriteString(piece)
 				tr.Append(it, agent.Text, piece)
-				checkText(t, it, all.String(), protocol.ItemTextBytes/4-3)
+				if n%67 == 0 || len(piece) > 1000 {
+					checkText(t, it, all.String(), protocol.ItemTextBytes/4-3)
+				}
 			}
+			checkText(t, it, all.String(), protocol.ItemTextBytes/4-3)
 			tr.Replace(it, agent.Text, all.String())
 			checkText(t, it, all.String(), protocol.ItemTextBytes/2-3)
 			tr.Replace(it, agent.Text, "short")
