@@ -107,6 +107,9 @@ func (b *batch) cut() cut {
 	return c
 }
 
+// endHere asks for a record to end with the newest event.
+func (b *batch) endHere() { b.cuts = append(b.cuts, len(b.ends)) }
+
 // begins reports whether a record was asked to begin at event i.
 func (b *batch) begins(i int) bool {
 	for len(b.cuts) > 0 && b.cuts[0] < i { // inside a group, or where one began anyway

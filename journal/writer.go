@@ -34,7 +34,7 @@ type Writer struct {
 	filling       *batch       // collects appended events
 	backlogBytes  int          // of events that are in no record yet
 	backlogEvents int
-	endAt         protocol.Seq // the record that holds it ends with it; 0: none
+	endAt         protocol.Seq // a coming event that is to be the last of its record; 0: none
 	closing       bool
 	err           error         // why nothing can be appended any more
 	changed       chan struct{} // closed at the next change; nil when nobody waits
@@ -135,11 +135,8 @@ func (w *Writer) add(b *batch, e *protocol.Event, then func(error)) error {
 	if err := b.add(e, then); err != nil {
 		return err
 	}
-	if last := len(b.ends) - 1; w.endAt != 0 && w.endAt < e.Seq {
-		if last > 0 && w.endAt == w.head {
-			b.cuts = append(b.cuts, last)
-		}
-		w.endAt = 0
+	if w.endAt == e.Seq {
+		b.endHere()
 	}
 	w.head = e.Seq
 	w.backlogBytes += b.size()
@@ -207,7 +204,10 @@ func (w *Writer) Durable() protocol.Seq { return protocol.Seq(w.durable.Load()) 
 func (w *Writer) EndRecord(seq protocol.Seq) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if seq >= w.head {
+	switch {
+	case seq == w.head: // in active already where filling is empty: then it is the last there
+		w.filling.endHere()
+	case seq > w.head:
 		w.endAt = seq
 	}
 }
