@@ -14,9 +14,10 @@ type Commands struct {
 	SetModel bool   // it has models to choose from
 	Images   bool   // prompts may carry images
 	Probes   bool   // it changes model and session without saying so: get_state is asked then
+	Queues   bool   // in the middle of a turn it takes only prompts that say how they wait
 }
 
-var commands = Commands{Name: Name, SetModel: true, Images: true, Probes: true}
+var commands = Commands{Name: Name, SetModel: true, Images: true, Probes: true, Queues: true}
 
 // Drive returns the driver of a run of pi.
 func (Adapter) Drive(run protocol.Run) agent.Driver { return commands.Drive(run) }
@@ -87,7 +88,12 @@ func (c Commands) prompt(value protocol.RawJSON) (agent.Phrase, error) {
 			return agent.Phrase{}, protocol.Errorf(protocol.ReasonInvalidParams, "images must be an array")
 		}
 	}
-	return agent.Phrase{Line: message("prompt", text, images), Type: "prompt", Prompt: true}, nil
+	line := message("prompt", text, images)
+	if c.Queues {
+		// Of two clients that prompt at once one comes second: its prompt is next, not refused.
+		line = append(line[:len(line)-1], `,"streamingBehavior":"followUp"}`...)
+	}
+	return agent.Phrase{Line: line, Type: "prompt", Prompt: true}, nil
 }
 
 // setModel takes "provider/id", or "id" for another model of the same provider.

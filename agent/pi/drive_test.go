@@ -178,16 +178,16 @@ func TestPromptsOneAtATime(t *testing.T) {
 	k.must("b", "c3", "prompt", `{"text":"three"}`)
 	k.must("b", "c4", "follow_up", `{"text":"four"}`)
 	k.expect("command c1", "command c2 held", "command c3 held", "command c4")
-	k.wrote(`{"id":"rj:3:1","type":"prompt","message":"one","images":[{"type":"image","data":"x"}]}`, `{"id":"rj:3:4","type":"follow_up","message":"four"}`)
+	k.wrote(`{"id":"rj:3:1","type":"prompt","message":"one","images":[{"type":"image","data":"x"}],"streamingBehavior":"followUp"}`, `{"id":"rj:3:4","type":"follow_up","message":"four"}`)
 	k.hear(ok("4", "follow_up")) // answers another one
 	k.wrote()
 	k.hear(ok("1", "prompt"))
 	k.wrote(`{"id":"rj:3:2","type":"prompt","message":"two","streamingBehavior":"followUp"}`)
 	k.hear(`{"id":"rj:3:2","type":"response","command":"prompt","success":false,"error":"busy"}`)
-	k.wrote(`{"id":"rj:3:3","type":"prompt","message":"three"}`)
+	k.wrote(`{"id":"rj:3:3","type":"prompt","message":"three","streamingBehavior":"followUp"}`)
 	k.hear(ok("3", "prompt"))
 	k.must("a", "c5", "prompt", `{"text":"five"}`)
-	k.wrote(`{"id":"rj:3:5","type":"prompt","message":"five"}`)
+	k.wrote(`{"id":"rj:3:5","type":"prompt","message":"five","streamingBehavior":"followUp"}`)
 	k.expect(
 		`line of c4: {"type":"response","command":"follow_up","success":true}`, "c4 done",
 		`line of c1: {"type":"response","command":"prompt","success":true}`, "c1 done", "released c2",

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 // only after "go"; "ask" asks a question, with a timeout in ms if there is one;
 // an abort is not answered while a question is open; "die" ends it.
 func fakePi([]string) int {
+	signal.Ignore(syscall.SIGTERM)
 	in := bufio.NewReader(os.Stdin)
 	put := func(v any) {
 		b, _ := json.Marshal(v)
@@ -152,8 +155,8 @@ func TestPromptsReachPiOneByOne(t *testing.T) {
 	s.must(s.send("g1", `{"type":"go","id":"x"}`, nil))
 	s.awaitOutcome("p1", protocol.OutcomeDone)
 	s.awaitGot(
-		`{"id":"rj:1:2","type":"prompt","message":"one"}`, `{"id":"rj:1:4","type":"steer","message":"left"}`, `{"type":"go","id":"rj:1:5"}`,
-		`{"id":"rj:1:3","type":"prompt","message":"two"}`,
+		`{"id":"rj:1:2","type":"prompt","message":"one","streamingBehavior":"followUp"}`, `{"id":"rj:1:4","type":"steer","message":"left"}`, `{"type":"go","id":"rj:1:5"}`,
+		`{"id":"rj:1:3","type":"prompt","message":"two","streamingBehavior":"followUp"}`,
 	)
 	s.awaitEvent("the client's own id comes back", func(e protocol.Event) bool {
 		return e.CommandID == "g1" && strings.Contains(string(e.Body), `"id":"x"`)
@@ -281,7 +284,7 @@ func TestStopSpeaksFirst(t *testing.T) {
 		t.Errorf("end: %s", describe(end))
 	}
 	s.awaitGot(
-		`{"id":"rj:1:2","type":"prompt","message":"x"}`, `{"id":"rj:1:3","type":"ask","message":"q"}`,
+		`{"id":"rj:1:2","type":"prompt","message":"x","streamingBehavior":"followUp"}`, `{"id":"rj:1:3","type":"ask","message":"q"}`,
 		`{"type":"extension_ui_response","id":"q","cancelled":true}`, `{"id":"rj:1:5","type":"abort"}`,
 	)
 	for id, want := range map[string]string{"p1": "interrupted", "rj:1:4": "done", "rj:1:5": "done"} {
