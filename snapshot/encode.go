@@ -15,7 +15,20 @@ import (
 // states give equal bytes: the members stand in the order of the struct, there
 // is no map in it, and no white space.
 func Encode(s *protocol.State) []byte {
-	return appendState(make([]byte, 0, 1024), s)
+	return appendState(make([]byte, 0, roughly(s)), s)
+}
+
+// roughly is about how many bytes a state takes.
+func roughly(s *protocol.State) int {
+	n := 1024
+	for i := range s.Items {
+		it := &s.Items[i]
+		n += 192 + len(it.Text)
+		if it.Tool != nil {
+			n += 128 + len(it.Tool.Args) + len(it.Tool.Output)
+		}
+	}
+	return n + n/16
 }
 
 // Decode is the inverse of Encode: bytes that Encode does not make are an error.
