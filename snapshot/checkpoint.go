@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/oklog/ulid/v2"
 
 	"rejoin/journal"
 	"rejoin/protocol"
@@ -25,26 +24,26 @@ import (
 //	     0    2 magic 'R' 'S'
 //	     2    1 version: 1
 //	     3    1 length of the adapter's name
-//	     4   16 epoch: the ULID's binary form
-//	    20    8 seq
-//	    28    8 run
-//	    36    8 ts of that event
-//	    44    8 bytes of all events so far
-//	    52    4 fold version
-//	    56    4 full pages of the ledger, stored by themselves
-//	    60    8 base of the record that holds seq
-//	    68    8 last of it
-//	    76    8 its stream sequence
-//	    84   32 its chain hash
-//	   116   32 state hash: SHA-256 of the encoded state
-//	   148    4 length of the encoded state
-//	   152    4 length of the ledger
-//	   156    4 CRC-32C of all other bytes
-//	   160      adapter's name, zstd frame
+//	     4   26 epoch
+//	    30    8 seq
+//	    38    8 run
+//	    46    8 ts of that event
+//	    54    8 bytes of all events so far
+//	    62    4 fold version
+//	    66    4 full pages of the ledger, stored by themselves
+//	    70    8 base of the record that holds seq
+//	    78    8 last of it
+//	    86    8 its stream sequence
+//	    94   32 its chain hash
+//	   126   32 state hash: SHA-256 of the encoded state
+//	   158    4 length of the encoded state
+//	   162    4 length of the ledger
+//	   166    4 CRC-32C of all other bytes
+//	   170      adapter's name, zstd frame
 const (
 	checkpointVersion = 1
-	checkpointHeader  = 160
-	checkpointCRC     = 156
+	checkpointHeader  = 170
+	checkpointCRC     = 166
 
 	// bodyBytesMax bounds what a decoder allocates. A state stays far below it
 	// (protocol.StateItemsBytes and the other bounds there).
@@ -107,9 +106,8 @@ var (
 
 // encodeCheckpoint returns the stored form; state is encoded already.
 func encodeCheckpoint(h *header, state []byte, ledger *ledgerCut) ([]byte, error) {
-	epoch, err := ulid.ParseStrict(string(h.epoch))
-	if err != nil {
-		return nil, fmt.Errorf("snapshot: checkpoint of epoch %q: %w", h.epoch, err)
+	if !protocol.ValidEpoch(string(h.epoch)) {
+		return nil, fmt.Errorf("snapshot: checkpoint of epoch %q", h.epoch)
 	}
 	if len(h.fold.Adapter) > math.MaxUint8 {
 		return nil, fmt.Errorf("snapshot: checkpoint: the adapter's name has %d bytes", len(h.fold.Adapter))
@@ -120,20 +118,20 @@ func encodeCheckpoint(h *header, state []byte, ledger *ledgerCut) ([]byte, error
 	}
 	b := make([]byte, checkpointHeader, checkpointHeader+len(h.fold.Adapter)+(len(state)+len(rest))/4)
 	b[0], b[1], b[2], b[3] = 'R', 'S', checkpointVersion, byte(len(h.fold.Adapter))
-	copy(b[4:20], epoch[:])
-	binary.BigEndian.PutUint64(b[20:], uint64(h.seq))
-	binary.BigEndian.PutUint64(b[28:], uint64(h.run))
-	binary.BigEndian.PutUint64(b[36:], uint64(h.ts))
-	binary.BigEndian.PutUint64(b[44:], h.bytes)
-	binary.BigEndian.PutUint32(b[52:], uint32(h.fold.Version))
-	binary.BigEndian.PutUint32(b[56:], uint32(h.pages))
-	binary.BigEndian.PutUint64(b[60:], uint64(h.place.Base))
-	binary.BigEndian.PutUint64(b[68:], uint64(h.place.Last))
-	binary.BigEndian.PutUint64(b[76:], h.place.Pos)
-	copy(b[84:116], h.place.Sum[:])
-	copy(b[116:148], h.hash[:])
-	binary.BigEndian.PutUint32(b[148:], uint32(len(state)))
-	binary.BigEndian.PutUint32(b[152:], uint32(len(rest)))
+	copy(b[4:30], h.epoch)
+	binary.BigEndian.PutUint64(b[30:], uint64(h.seq))
+	binary.BigEndian.PutUint64(b[38:], uint64(h.run))
+	binary.BigEndian.PutUint64(b[46:], uint64(h.ts))
+	binary.BigEndian.PutUint64(b[54:], h.bytes)
+	binary.BigEndian.PutUint32(b[62:], uint32(h.fold.Version))
+	binary.BigEndian.PutUint32(b[66:], uint32(h.pages))
+	binary.BigEndian.PutUint64(b[70:], uint64(h.place.Base))
+	binary.BigEndian.PutUint64(b[78:], uint64(h.place.Last))
+	binary.BigEndian.PutUint64(b[86:], h.place.Pos)
+	copy(b[94:126], h.place.Sum[:])
+	copy(b[126:158], h.hash[:])
+	binary.BigEndian.PutUint32(b[158:], uint32(len(state)))
+	binary.BigEndian.PutUint32(b[162:], uint32(len(rest)))
 	b = append(b, h.fold.Adapter...)
 	b = packer().EncodeAll(append(append(make([]byte, 0, len(state)+len(rest)), state...), rest...), b)
 	binary.BigEndian.PutUint32(b[checkpointCRC:], checkpointSum(b))
@@ -154,22 +152,22 @@ func decodeHeader(b []byte) (header, error) {
 	if checkpointSum(b) != binary.BigEndian.Uint32(b[checkpointCRC:]) {
 		return h, fmt.Errorf("%w: checksum of a checkpoint", ErrDamaged)
 	}
-	h.epoch = protocol.Epoch(ulid.ULID(b[4:20]).String())
-	h.seq = protocol.Seq(binary.BigEndian.Uint64(b[20:]))
-	h.run = protocol.Run(binary.BigEndian.Uint64(b[28:]))
-	h.ts = int64(binary.BigEndian.Uint64(b[36:]))
-	h.bytes = binary.BigEndian.Uint64(b[44:])
+	h.epoch = protocol.Epoch(b[4:30])
+	h.seq = protocol.Seq(binary.BigEndian.Uint64(b[30:]))
+	h.run = protocol.Run(binary.BigEndian.Uint64(b[38:]))
+	h.ts = int64(binary.BigEndian.Uint64(b[46:]))
+	h.bytes = binary.BigEndian.Uint64(b[54:])
 	h.fold = protocol.FoldVersion{
-		Adapter: string(b[checkpointHeader : checkpointHeader+int(b[3])]), Version: int(binary.BigEndian.Uint32(b[52:])),
+		Adapter: string(b[checkpointHeader : checkpointHeader+int(b[3])]), Version: int(binary.BigEndian.Uint32(b[62:])),
 	}
-	h.pages = int(binary.BigEndian.Uint32(b[56:]))
+	h.pages = int(binary.BigEndian.Uint32(b[66:]))
 	h.place = journal.Place{
-		Epoch: h.epoch, Base: protocol.Seq(binary.BigEndian.Uint64(b[60:])), Last: protocol.Seq(binary.BigEndian.Uint64(b[68:])),
-		Pos: binary.BigEndian.Uint64(b[76:]),
+		Epoch: h.epoch, Base: protocol.Seq(binary.BigEndian.Uint64(b[70:])), Last: protocol.Seq(binary.BigEndian.Uint64(b[78:])),
+		Pos: binary.BigEndian.Uint64(b[86:]),
 	}
-	copy(h.place.Sum[:], b[84:116])
-	copy(h.hash[:], b[116:148])
-	if h.seq == 0 || h.place.Base == 0 || h.place.Base > h.seq || h.place.Last < h.seq || uint64(h.place.Last) > math.MaxInt64 {
+	copy(h.place.Sum[:], b[94:126])
+	copy(h.hash[:], b[126:158])
+	if !protocol.ValidEpoch(string(h.epoch)) || h.seq == 0 || h.place.Base == 0 || h.place.Base > h.seq || h.place.Last < h.seq || uint64(h.place.Last) > math.MaxInt64 {
 		return h, fmt.Errorf("%w: header of a checkpoint", ErrDamaged)
 	}
 	return h, nil
@@ -183,7 +181,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	stateLen, ledgerLen := int(binary.BigEndian.Uint32(b[148:])), int(binary.BigEndian.Uint32(b[152:]))
+	stateLen, ledgerLen := int(binary.BigEndian.Uint32(b[158:])), int(binary.BigEndian.Uint32(b[162:]))
 	if stateLen+ledgerLen > bodyBytesMax {
 		return nil, fmt.Errorf("%w: lengths of a checkpoint", ErrDamaged)
 	}
