@@ -23,6 +23,9 @@ type AgentConfig struct {
 	AllowArgs  bool              `yaml:"allowArgs"`  // start_session's args are appended to Argv and ResumeArgv
 	Stderr     string            `yaml:"stderr"`     // drop (also when empty), event
 	Restart    string            `yaml:"restart"`    // never (also when empty), resume
+	// Options are the start options of an agent whose adapter has some. Whoever
+	// loads a configuration makes arguments of them; here they have no meaning.
+	Options map[string]any `yaml:"options,omitempty"`
 }
 
 // Config of a Broker. It is not changed after New.
@@ -87,6 +90,8 @@ func (a AgentConfig) validate(adapters []string) error {
 	switch {
 	case !slices.Contains(adapters, a.Adapter):
 		return fmt.Errorf("unknown adapter %q, known: %s", a.Adapter, strings.Join(adapters, ", "))
+	case a.Options != nil:
+		return fmt.Errorf("options are for agents with adapter rpi")
 	case len(a.Argv) == 0 || a.Argv[0] == "":
 		return fmt.Errorf("argv is empty")
 	case !validRestart(a.Restart):

@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"rejoin/client"
+	"rejoin/cmd/rejoin/internal/tui"
 	"rejoin/protocol"
 )
 
@@ -16,20 +19,27 @@ const attachTail = 200
 
 func (a *app) attachCommand() *cobra.Command {
 	var after uint64
-	var asJSON bool
+	var asJSON, asLines bool
 	cmd := &cobra.Command{
 		Use:   "attach SID",
 		Short: "Show a session as it goes on",
 		Long: `Shows what a session's agent says as it comes, after the last 200 events of what was
 before. A link that breaks is made again, and what came in between is shown: nothing is
 missed and nothing comes twice. It ends when the program ends, or with Ctrl-C; the
-session goes on.`,
+session goes on.
+
+On a terminal it shows the session's state instead: the transcript, the agent's questions,
+answered with a key, what waits for it, and a line to speak to it. --plain, --json and
+--after show lines there, too.`,
 		Args: exactly("SID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
 				info, err := c.session(ctx, args[0])
 				if err != nil {
 					return err
+				}
+				if a.onTerminal() && !asJSON && !asLines && !cmd.Flags().Changed("after") {
+					return a.attachScreen(ctx, c, info)
 				}
 				from := max(info.Floor, 1) - 1
 				if info.Head > from+attachTail {
@@ -44,8 +54,33 @@ session goes on.`,
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&after, "after", 0, "begin after this event")
+	f.BoolVar(&asLines, "plain", false, "show lines on a terminal, too")
 	f.BoolVar(&asJSON, "json", false, "print the events as JSON, one per line")
 	return a.clientFlags(cmd)
+}
+
+// attachScreen shows a session on the terminal until the user leaves.
+func (a *app) attachScreen(ctx context.Context, c *conn, info protocol.SessionInfo) error {
+	err := tui.Run(ctx, tui.Config{Client: c.Client, Session: info.ID, Folds: adapters(), In: a.in, Out: a.out})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.err, "left session %[1]s; `rejoin attach %[1]s` comes back to it\n", info.ID)
+	return err
+}
+
+// onTerminal reports whether somebody sits at both ends.
+func (a *app) onTerminal() bool {
+	for _, end := range []any{a.in, a.out} {
+		f, ok := end.(*os.File)
+		if !ok {
+			return false
+		}
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, from protocol.Seq, asJSON bool) error {

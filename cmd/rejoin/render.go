@@ -7,32 +7,17 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"rejoin/client"
+	"rejoin/cmd/rejoin/internal/printable"
 	"rejoin/protocol"
 )
 
-// plain is text that cannot steer a terminal: control characters but line feed
-// and tab are shown as U+FFFD.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
-}
+// plain is text that cannot steer a terminal.
+func plain(s string) string { return printable.Text(s) }
 
 // plainLine is plain on one line.
-func plainLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		return r
-	}, plain(s))
-}
+func plainLine(s string) string { return printable.Line(s) }
 
 // describeExit says how a run ended, in words that follow "the program".
 func describeExit(reason string, code *int, signal *string) string {

@@ -77,7 +77,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.dataDir, "data-dir", "", "data directory of the local server (default $XDG_DATA_HOME/rejoin or ~/.local/share/rejoin)")
 	root.AddCommand(
 		a.serveCommand(), a.startCommand(), a.lsCommand(), a.sendCommand(), a.eventsCommand(), a.attachCommand(),
-		a.stopCommand(), a.resumeCommand(), a.deleteCommand(), a.logsCommand(), a.tokenCommand(), a.versionCommand(),
+		a.snapshotCommand(), a.respondCommand(), a.verifyCommand(), a.stopCommand(), a.resumeCommand(), a.deleteCommand(), a.logsCommand(), a.tokenCommand(), a.versionCommand(),
 		a.demoAgentCommand(),
 	)
 	return root

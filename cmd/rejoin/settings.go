@@ -26,6 +26,7 @@ type settings struct {
 	Listen     []string                      `yaml:"listen,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
+	Retention  retention                     `yaml:"retention,omitempty"`
 	Limits     limits                        `yaml:"limits"`
 	LogFormat  string                        `yaml:"logFormat,omitempty"`
 	LogLevel   string                        `yaml:"logLevel,omitempty"`
@@ -39,10 +40,20 @@ type settings struct {
 	readyFile string
 	child     []string
 
+	lookPath func(file string) (string, error) // finds programs; nil: exec.LookPath
+
 	// What resolve finds.
 	listeners  []listenURL
 	durability journal.Durability
 	level      slog.Level
+}
+
+// retention says how much of each session's log is kept. A zero field sets no
+// bound; all zero means snapshot.RetentionBytesDefault bytes.
+type retention struct {
+	MaxAge    time.Duration `yaml:"maxAge,omitempty"`
+	MaxBytes  size          `yaml:"maxBytes,omitempty"`
+	MaxEvents uint64        `yaml:"maxEvents,omitempty"`
 }
 
 // limits of a server. Zero means the default of protocol.
@@ -58,7 +69,6 @@ type limits struct {
 const (
 	listenDefault = "tcp://127.0.0.1:9800"
 	childAgent    = "default" // the agent after --
-	demoAgent     = "demo"
 
 	requestBytesMin = 1 << 10
 	requestBytesMax = 64 << 20
@@ -95,7 +105,7 @@ func (s *settings) load(path string) error {
 func (s *settings) resolve(exe string) error {
 	for _, check := range []func() error{
 		func() error { return s.resolveAgents(exe) },
-		s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveLog,
+		s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveRetention, s.resolveLog,
 	} {
 		if err := check(); err != nil {
 			return &usageError{err}
@@ -108,33 +118,6 @@ func (s *settings) resolve(exe string) error {
 	}
 	s.durability = d
 	return nil
-}
-
-func (s *settings) resolveAgents(exe string) error {
-	if s.Agents == nil {
-		s.Agents = map[string]broker.AgentConfig{}
-	}
-	if len(s.child) > 0 {
-		if _, taken := s.Agents[childAgent]; taken {
-			return fmt.Errorf("the program after -- is the agent %q, which the configuration names too", childAgent)
-		}
-		s.Agents[childAgent] = broker.AgentConfig{Adapter: "jsonl", Argv: s.child}
-		s.Default = childAgent
-	}
-	if len(s.Agents) == 0 {
-		s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{exe, "demo-agent"}}
-	}
-	names := slices.Sorted(maps.Keys(s.Agents))
-	if s.Default == "" && len(names) == 1 {
-		s.Default = names[0]
-	}
-	if s.Default == "" {
-		return fmt.Errorf("default must name one of the agents %v", names)
-	}
-	if _, ok := s.Agents[s.Default]; !ok {
-		return fmt.Errorf("default names %q, which is none of the agents %v", s.Default, names)
-	}
-	return s.brokerConfig().Validate()
 }
 
 // brokerConfig is the part of the settings that the broker wants.
@@ -201,6 +184,16 @@ func (s *settings) resolveLimits() error {
 		return errors.New("maxConnections must be positive")
 	case l.MaxSessions < 0:
 		return errors.New("maxSessions must be positive")
+	}
+	return nil
+}
+
+func (s *settings) resolveRetention() error {
+	switch {
+	case s.Retention.MaxAge < 0:
+		return errors.New("retention.maxAge must be positive")
+	case s.Retention.MaxBytes < 0:
+		return errors.New("retention.maxBytes must be positive")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ two seconds is reported with the end of what it wrote to stderr; the exit code i
 	f.StringVar(&p.Name, "name", "", "name of the session")
 	f.StringVar(&p.Title, "title", "", "title of the session")
 	f.StringVar(&p.SessionID, "session-id", "", "id of the session (default: a new one)")
-	f.StringVar(&p.Adapter, "adapter", "", "how the program after -- speaks: jsonl, lines, demo (default jsonl)")
+	f.StringVar(&p.Adapter, "adapter", "", "how the program after -- speaks: jsonl, lines, pi, rpi, demo (default jsonl)")
 	f.StringVar(&p.Restart, "restart", "", "never, or resume after a crash (default: the agent's)")
 	f.BoolVar(&noWait, "no-wait", false, "return at once instead of watching the program for two seconds")
 	return a.clientFlags(cmd)

@@ -110,8 +110,10 @@ func (s *server) assemble(ctx context.Context) error {
 		return err
 	}
 	s.worker, err = worker.New(worker.Config{
-		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints, EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
-		SessionsMax: s.cfg.Limits.MaxSessions, Logger: s.log,
+		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints,
+		Retention:     snapshot.Retention{MaxAge: s.cfg.Retention.MaxAge, MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents},
+		EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
+		SessionsMax:   s.cfg.Limits.MaxSessions, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
 		return err

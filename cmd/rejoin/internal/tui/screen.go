@@ -73,7 +73,7 @@ func (m *model) drawHeader() string {
 			agent += " " + s.Agent.Model
 		}
 		parts = append(parts, agent, string(s.Status))
-		if u := s.Usage; u != nil {
+		if u := s.Usage; u != nil && u.InputTokens+u.OutputTokens > 0 {
 			parts = append(parts, fmt.Sprintf("%d in %d out", u.InputTokens, u.OutputTokens))
 		}
 	}
