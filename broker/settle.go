@@ -138,7 +138,7 @@ func (f *finale) takeover(now time.Time, seen *protocol.SessionRecord, tail jour
 // adds up to, while its newest run is run.
 func (b *Broker) correct(ctx context.Context, rec *protocol.SessionRecord, s *protocol.State) error {
 	floor := rec.Floor
-	if s.Epoch != "" && s.Epoch != rec.Epoch {
+	if s.Epoch != "" { // a lost owner may have trimmed
 		var err error
 		if floor, err = b.node.Floor(ctx, logOf(rec)); err != nil {
 			return fmt.Errorf("read the floor of %s: %w", rec.Key(), err)

@@ -116,8 +116,12 @@ func (s *session) leave(life context.Context) {
 			s.log.Warn("last records are not durable", slog.Any(protocol.LogError, err))
 		}
 	}
+	told := s.keeper.Floor()
 	s.tellEnd(life)
 	s.closeKeeper(life)
+	if floor := s.keeper.Floor(); failed == nil && floor > told { // the last checkpoint let more of the log go
+		s.tell(life, func(r *protocol.SessionRecord) { r.Floor = max(r.Floor, floor) })
+	}
 	s.closeJournal(life, s.journal)
 	s.w.forget(s)
 	s.log.Info("session has left")
@@ -141,6 +145,7 @@ func (s *session) tellEnd(life context.Context) {
 	}
 	s.tell(life, func(r *protocol.SessionRecord) {
 		r.Status, r.Exit, r.Head = status, exit, head
+		r.Floor = max(r.Floor, s.keeper.Floor())
 		r.Owner, r.PID, r.PIDStart, r.BootID = "", 0, 0, ""
 		r.UpdatedAt = s.w.cfg.Now().UnixMilli()
 	})
