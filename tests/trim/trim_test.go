@@ -252,3 +252,82 @@ func checkCommands(ctx context.Context, o *owner, r *snapshot.Reader) {
 		}
 	}
 }
+
+// TestDedupeBehindTheFloor: a command id is known long after its event is
+// trimmed, to the owner, without one, and to the next one.
+func TestDedupeBehindTheFloor(t *testing.T) {
+	node := newNode(t, t.TempDir())
+	store := eager(t, node, folds)
+	o := newOwner(t, node, "s")
+	r := snapshot.Retention{MaxEvents: 10}
+	o.open(store, r)
+	o.add(protocol.SourceBroker, command("c1"))
+	want, _ := o.ledger.Lookup("c1")
+	known := func(g *snapshot.Ledger) {
+		t.Helper()
+		if got, ok := g.Lookup("c1"); !ok || got.Seq != want.Seq || got.Hash != want.Hash {
+			t.Errorf("the command is %+v, want %+v", got, want)
+		}
+	}
+	for i := range 100 {
+		o.add(protocol.SourceChild, fmt.Sprintf(`{"n":%d}`, i))
+		if err := o.w.Flush(o.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known(o.ledger)
+	harness.Eventually(t, "the command's event is trimmed", func() bool {
+		o.add(protocol.SourceChild, `{}`)
+		return o.floor() > want.Seq
+	})
+	o.stop() // without an end
+	for run := range 3 {
+		h, err := snapshot.NewReader(node, folds, 0).Load(o.ctx, o.log, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known(h.Ledger)
+		if got := h.Ledger.Open(); run == 0 && (len(got) != 1 || got[0] != "c1") {
+			t.Errorf("open commands %v", got)
+		}
+		o.open(store, r)
+		known(o.ledger)
+		o.end()
+	}
+}
+
+// TestRetain trims the log of a session that nobody owns.
+func TestRetain(t *testing.T) {
+	node := newNode(t, t.TempDir())
+	now := time.Now()
+	store := snapshot.NewStore(node, folds, nil, snapshot.StoreConfig{EveryEvents: 50, Now: func() time.Time { return now }})
+	o := newOwner(t, node, "s")
+	o.open(store, snapshot.Retention{MaxAge: time.Hour})
+	for i := range 300 {
+		o.add(protocol.SourceChild, fmt.Sprintf(`{"n":%d}`, i))
+		if i%50 == 49 {
+			if err := o.w.Flush(o.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o.end()
+	for _, c := range []struct {
+		after   time.Duration
+		trimmed bool
+	}{{time.Minute, false}, {3 * time.Hour, true}, {4 * time.Hour, true}} {
+		now = time.Now().Add(c.after)
+		floor, err := store.Retain(o.ctx, o.log, snapshot.Retention{MaxAge: time.Hour})
+		if err != nil || (floor > 1) != c.trimmed || floor != o.floor() {
+			t.Errorf("after %v: floor %d, %v", c.after, floor, err)
+		}
+	}
+	report, err := snapshot.NewReader(node, folds, 0).Verify(o.ctx, o.log)
+	if err != nil || len(report.Problems) > 0 {
+		t.Errorf("verify: %+v, %v", report, err)
+	}
+	snap, err := snapshot.NewReader(node, folds, 0).At(o.ctx, o.log, o.floor()-1)
+	if err != nil || snap.Hash != o.hash(snap.Seq) {
+		t.Errorf("state before the floor: %v", err)
+	}
+}
