@@ -87,13 +87,13 @@ func (t *transcript) draw(it *protocol.Item) []string {
 		out = t.block("", it.Text, stylePlain, 0)
 	}
 	if it.Truncated > 0 {
-		out = append(out, styleDim.Render(fmt.Sprintf("(%d bytes are left out)", it.Truncated)))
+		out = append(out, styleDim.Render(oneLine(fmt.Sprintf("(%d bytes are left out)", it.Truncated), t.width)))
 	}
 	if it.Status == protocol.ItemInterrupted {
-		out = append(out, styleDim.Render("(interrupted)"))
+		out = append(out, styleDim.Render(oneLine("(interrupted)", t.width)))
 	}
 	if it.Status == protocol.ItemError && it.Kind == protocol.ItemAssistant {
-		out = append(out, styleBad.Render("(failed)"))
+		out = append(out, styleBad.Render(oneLine("(failed)", t.width)))
 	}
 	return append(out, "")
 }
@@ -132,7 +132,7 @@ func (t *transcript) block(lead, text string, style lipgloss.Style, limit int) [
 	lines := wrap(text, room)
 	indent := strings.Repeat(" ", lipgloss.Width(lead))
 	if limit > 0 && !t.all && len(lines) > limit {
-		more := fmt.Sprintf("… %d lines more", len(lines)-limit)
+		more := oneLine(fmt.Sprintf("… %d lines more", len(lines)-limit), room)
 		lines = append([]string{more}, lines[len(lines)-limit:]...)
 	}
 	for i, l := range lines {
