@@ -23,6 +23,9 @@ type RPCError struct {
 		Head      *uint64 `json:"head"`
 		Floor     *uint64 `json:"floor"`
 		Epoch     string  `json:"epoch"`
+
+		ResolvedBy string `json:"resolvedBy"`
+		Outcome    string `json:"outcome"`
 	} `json:"data"`
 }
 

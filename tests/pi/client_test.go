@@ -56,6 +56,10 @@ func is(kind string) test { return func(_ harness.Event, b body) bool { return b
 // settled is pi's last word on what it was asked.
 var settled = is("agent_settled")
 
+// stateTold is pi's answer to get_state, which rejoin asks at the start of a run
+// and when something may have changed that pi does not tell.
+func stateTold(_ harness.Event, b body) bool { return b.Type == "response" && b.Command == "get_state" }
+
 func said(delta string) test {
 	return func(_ harness.Event, b body) bool { return b.Update.Type == "text_delta" && b.Update.Delta == delta }
 }

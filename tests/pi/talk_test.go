@@ -165,12 +165,11 @@ func TestModelAndSession(t *testing.T) {
 		t.Fatalf("pi's session is unknown: %+v", before.Extra)
 	}
 	// pi says nothing when its model changes; rejoin asks.
-	asked := func(e harness.Event, b body) bool { return b.Type == "response" && b.Command == "get_state" }
 	id := c.do("set_model", map[string]any{"model": "mock/mock-other"})
 	if _, b := c.await("the outcome", outcome(id)); b.Outcome != "done" {
 		t.Errorf("set_model is %s", b.Outcome)
 	}
-	e, b := c.await("the state read back", asked)
+	e, b := c.await("the state read back", stateTold)
 	if s := c.state(e.Seq); s.Agent.Model != "mock/mock-other" || !strings.Contains(string(b.Data), `"id":"mock-other"`) {
 		t.Errorf("the model is %s, pi says %s", s.Agent.Model, b.Data)
 	}
@@ -183,7 +182,7 @@ func TestModelAndSession(t *testing.T) {
 		t.Errorf("an unknown model: %s %s", b.Outcome, b.Result)
 	}
 	c.ask(map[string]any{"type": "new_session"})
-	e, _ = c.await("the state read back", asked)
+	e, _ = c.await("the state read back", stateTold)
 	s := c.state(e.Seq)
 	if s.Extra == nil || s.Extra.AgentSession == "" || s.Extra.AgentSession == before.Extra.AgentSession {
 		t.Errorf("after new_session pi's session is %+v, was %+v", s.Extra, before.Extra)
