@@ -18,6 +18,7 @@ import (
 	"rejoin/agent"
 	"rejoin/agent/jsonl"
 	"rejoin/agent/lines"
+	"rejoin/agent/pi"
 	"rejoin/broker"
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
@@ -64,12 +65,14 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folds := snapshot.NewReader(node, nil, 0)
-	b, err := broker.New(broker.Config{Adapters: []string{"jsonl", "lines"}, Workers: []string{"w"}, AllowArgv: true, Token: testToken, DataDir: dir, Logger: log}, node, folds)
+	adapters := map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}, "pi": pi.Adapter{}}
+	folds := snapshot.NewReader(node, adapters, 0)
+	checkpoints := snapshot.NewStore(node, adapters, log, snapshot.StoreConfig{})
+	b, err := broker.New(broker.Config{Adapters: []string{"jsonl", "lines", "pi"}, Workers: []string{"w"}, AllowArgv: true, Token: testToken, Checkpoints: checkpoints, DataDir: dir, Logger: log}, node, folds)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := worker.New(worker.Config{ID: "w", DataDir: dir, Adapters: map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}}, Logger: log}, node, b.Registry(), folds)
+	w, err := worker.New(worker.Config{ID: "w", DataDir: dir, Adapters: adapters, Checkpoints: checkpoints, Logger: log}, node, b.Registry(), folds)
 	if err != nil {
 		t.Fatal(err)
 	}
