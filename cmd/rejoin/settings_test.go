@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,10 @@ func TestConfigIsStrict(t *testing.T) {
 	for _, c := range []struct{ name, yaml, says string }{
 		{"good", agent + "default: a\nlisten: ['unix:///run/x.sock']\nlimits: {maxEventBytes: 2MiB, authTimeout: 3s, maxRequestBytes: 2048}\n", ""},
 		{"empty", "", ""},
+		{"retention", agent + "retention: {maxAge: 48h, maxBytes: 64MiB, maxEvents: 10}\n", ""},
+		{"retention of the past", agent + "retention: {maxAge: -1s}\n", "retention.maxAge"},
+		{"unknown retention", agent + "retention: {maxLines: 1}\n", `unknown field "maxLines"`},
+		{"options", "agents: {a: {adapter: rpi, argv: [rpi], options: {noTools: true}}}\n", ""},
 		{"comments", "# nothing\n", ""},
 		{"unknown key", agent + "colour: red\n", `unknown field "colour"`},
 		{"unknown agent key", "agents: {a: {adapter: jsonl, argv: [cat], colour: red}}\n", `unknown field "colour"`},
@@ -146,5 +151,62 @@ func TestLoopback(t *testing.T) {
 		if got := onThisMachine(url); got != want && !strings.HasPrefix(url, "tcp://:") {
 			t.Errorf("%s is on this machine: %v, want %v", url, got, want)
 		}
+	}
+}
+
+func TestKnownAgentsAreOffered(t *testing.T) {
+	s := defaultSettings()
+	s.dataDir = "/data"
+	s.lookPath = func(file string) (string, error) {
+		if file == "pi" {
+			return "/bin/pi", nil
+		}
+		return "", exec.ErrNotFound
+	}
+	if err := s.resolveAgents("/bin/rejoin"); err != nil {
+		t.Fatal(err)
+	}
+	a, ok := s.Agents["pi"]
+	if !ok || len(s.Agents) != 2 || s.Default != demoAgent || a.Adapter != "pi" ||
+		strings.Join(a.Argv, " ") != "pi --mode rpc" || strings.Join(a.ResumeArgv, " ") != "pi --mode rpc --session {agentSessionId}" {
+		t.Errorf("default %s of %+v", s.Default, s.Agents)
+	}
+	s = defaultSettings()
+	s.dataDir, s.child, s.lookPath = "/data", []string{"cat"}, func(string) (string, error) { return "/x", nil }
+	if err := s.resolveAgents("/bin/rejoin"); err != nil || len(s.Agents) != 1 {
+		t.Errorf("a configured server offers more: %+v, %v", s.Agents, err)
+	}
+}
+
+func TestAgentOptions(t *testing.T) {
+	for _, c := range []struct{ name, agent, start, again, says string }{
+		{"all", "adapter: rpi, argv: [rpi], options: {model: m1, noTools: true, skill: [a, b]}", "rpi --mode rpc --model m1 --no-tools --skill a --skill b", "rpi --mode rpc --model m1 --no-tools --skill a --skill b --session {agentSessionId}", ""},
+		{"none", "adapter: rpi, argv: [rpi], options: {}", "rpi --mode rpc", "rpi --mode rpc --session {agentSessionId}", ""},
+		{"a session", "adapter: rpi, argv: [rpi], options: {sessionId: x, model: m}", "rpi --mode rpc --model m --session-id x", "rpi --mode rpc --model m --session {agentSessionId}", ""},
+		{"no session", "adapter: rpi, argv: [rpi], options: {noSession: true}", "rpi --mode rpc --no-session", "", ""},
+		{"a way to resume", "adapter: rpi, argv: [rpi], resumeArgv: [rpi, again], options: {model: m}", "rpi --mode rpc --model m", "rpi again", ""},
+		{"two sessions", "adapter: rpi, argv: [rpi], options: {session: a, sessionId: b}", "", "", "session and sessionId are mutually exclusive"},
+		{"wrong type", "adapter: rpi, argv: [rpi], options: {model: 7}", "", "", "model must be a string"},
+		{"unknown", "adapter: rpi, argv: [rpi], options: {modle: x}", "", "", `unknown key "modle"`},
+		{"another adapter", "adapter: jsonl, argv: [x], options: {model: m}", "", "", "options are for agents with adapter rpi"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := defaultSettings()
+			s.dataDir = "/data"
+			if err := s.load(write(t, "c.yaml", "agents: {a: {"+c.agent+"}}\n")); err != nil {
+				t.Fatal(err)
+			}
+			err := s.resolveAgents("/bin/rejoin")
+			if c.says != "" {
+				if err == nil || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			a := s.Agents["a"]
+			if err != nil || strings.Join(a.Argv, " ") != c.start || strings.Join(a.ResumeArgv, " ") != c.again {
+				t.Errorf("%q, resumed %q, %v", a.Argv, a.ResumeArgv, err)
+			}
+		})
 	}
 }
