@@ -60,6 +60,11 @@ const (
 	childAgent    = "default" // the agent after --
 	demoAgent     = "demo"
 
+	// thisProgram is the server's own executable for whoever it spawns (proc(5)).
+	// A session keeps its argv, and a path may be gone or another version by the
+	// time it is resumed: after an upgrade, or under go run.
+	thisProgram = "/proc/self/exe"
+
 	requestBytesMin = 1 << 10
 	requestBytesMax = 64 << 20
 	eventBytesMin   = 1 << 10
@@ -91,12 +96,9 @@ func (s *settings) load(path string) error {
 	return nil
 }
 
-// resolve fills what is derived and checks everything; exe is this program.
-func (s *settings) resolve(exe string) error {
-	for _, check := range []func() error{
-		func() error { return s.resolveAgents(exe) },
-		s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveLog,
-	} {
+// resolve fills what is derived and checks everything.
+func (s *settings) resolve() error {
+	for _, check := range []func() error{s.resolveAgents, s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveLog} {
 		if err := check(); err != nil {
 			return &usageError{err}
 		}
@@ -110,7 +112,7 @@ func (s *settings) resolve(exe string) error {
 	return nil
 }
 
-func (s *settings) resolveAgents(exe string) error {
+func (s *settings) resolveAgents() error {
 	if s.Agents == nil {
 		s.Agents = map[string]broker.AgentConfig{}
 	}
@@ -122,7 +124,7 @@ func (s *settings) resolveAgents(exe string) error {
 		s.Default = childAgent
 	}
 	if len(s.Agents) == 0 {
-		s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{exe, "demo-agent"}}
+		s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{thisProgram, "demo-agent"}}
 	}
 	names := slices.Sorted(maps.Keys(s.Agents))
 	if s.Default == "" && len(names) == 1 {

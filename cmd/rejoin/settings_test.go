@@ -115,14 +115,14 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 
 func TestDemoAgentIsTheDefault(t *testing.T) {
 	s := defaultSettings()
-	if err := s.resolveAgents("/bin/rejoin"); err == nil {
+	if err := s.resolveAgents(); err == nil {
 		t.Error("a data directory is not required") // brokerConfig is checked with it
 	}
 	s.dataDir = "/data"
-	if err := s.resolveAgents("/bin/rejoin"); err != nil {
+	if err := s.resolveAgents(); err != nil {
 		t.Fatal(err)
 	}
-	if a := s.Agents[s.Default]; s.Default != demoAgent || a.Adapter != demoAgent || a.Argv[0] != "/bin/rejoin" || a.Argv[1] != "demo-agent" {
+	if a := s.Agents[s.Default]; s.Default != demoAgent || a.Adapter != demoAgent || a.Argv[0] != "/proc/self/exe" || a.Argv[1] != "demo-agent" {
 		t.Errorf("default %s: %+v", s.Default, a)
 	}
 }
