@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,60 +139,6 @@ func TestListAndTitle(t *testing.T) {
 	if a, b := get(t, cl, ids[0]).Title, get(t, cl, ids[1]).Title; a != "Größe" || b != "ended" {
 		t.Fatalf("titles after a restart: %q, %q", a, b)
 	}
-}
-
-// TestWatchSessions: the state of all sessions, then its changes.
-func TestWatchSessions(t *testing.T) {
-	s := harness.Start(t, harness.Options{})
-	w := harness.DialWire(t, s)
-	w.Authenticate(s.Token())
-	w.Send(`{"jsonrpc":"2.0","id":1,"method":"watch_sessions","params":{}}` + "\n")
-	type watched struct {
-		Method string
-		Params struct {
-			SubscriptionID uint64
-			SessionID      string
-			Session        info
-		}
-		Result *struct {
-			SubscriptionID uint64
-			Sessions       []info
-		}
-	}
-	read := func() (watched, string) {
-		t.Helper()
-		line := w.Line()
-		var m watched
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatalf("%v in %s", err, line)
-		}
-		return m, line
-	}
-	first, line := read()
-	if first.Result == nil || first.Result.Sessions == nil || len(first.Result.Sessions) != 0 {
-		t.Fatalf("watch_sessions answered %s", line)
-	}
-	cl := harness.Dial(t, s)
-	session := start(t, cl, "echo")
-	await := func(what string, ok func(watched) bool) {
-		t.Helper()
-		for {
-			m, _ := read()
-			if m.Params.SubscriptionID != first.Result.SubscriptionID {
-				t.Fatalf("a notification of %d", m.Params.SubscriptionID)
-			}
-			if ok(m) {
-				return
-			}
-		}
-	}
-	await("running", func(m watched) bool { return m.Params.Session.ID == session && m.Params.Session.State == "running" })
-	do[any](t, cl, "set_title", map[string]any{"sessionId": session, "title": "new"})
-	await("title", func(m watched) bool { return m.Params.Session.Title == "new" })
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session})
-	await("exited", func(m watched) bool { return m.Params.Session.State == "exited" })
-	do[any](t, cl, "delete_session", map[string]any{"sessionId": session})
-	await("removed", func(m watched) bool { return m.Method == "session_removed" && m.Params.SessionID == session })
 }
 
 // TestSnapshotNow: get_snapshot without a place, of live and ended sessions.

@@ -273,7 +273,7 @@ func TestRestart(t *testing.T) {
 	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
 		t.Error("a restart is scheduled: retryable")
 	}
-	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).State == "running" })
+	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).Status == protocol.StatusIdle })
 	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -286,6 +286,7 @@ func TestRestart(t *testing.T) {
 
 func TestSettled(t *testing.T) {
 	w := newWorld(t)
+	w.every = 300 * time.Millisecond
 	w.start(true)
 	id := w.startSession(broker.StartParams{}).ID
 	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
