@@ -18,7 +18,8 @@ type end struct {
 	Signal   *string
 }
 
-// TestEnds: what the last event of a run says of how it ended. Proves I-W2.
+// TestEnds: what the last event of a run says of how it ended, after every line,
+// though a pipe was full of them when the child exited. Proves I-W2.
 func TestEnds(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	zero, three := 0, 3
@@ -28,15 +29,15 @@ func TestEnds(t *testing.T) {
 		code   *int
 		signal bool
 	}{
-		{"exit 0", []string{"count", "1", "50", "0", "exit", "0"}, &zero, false},
-		{"exit 3", []string{"count", "1", "50", "0", "stderr", "5000", "exit", "3"}, &three, false},
-		{"killed", []string{"count", "1", "50", "0", "kill"}, nil, true},
+		{"exit 0", []string{"count", "1", "5000", "100", "exit", "0"}, &zero, false},
+		{"exit 3", []string{"count", "1", "5000", "100", "stderr", "5000", "exit", "3"}, &three, false},
+		{"killed", []string{"count", "1", "5000", "100", "kill"}, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := harness.Dial(t, s)
 			session := start(t, cl, c.steps...)
 			st := subscribe(t, cl, session, fromStart)
-			numbered(t, st, 1, 50)
+			numbered(t, st, 1, 5000)
 			e := body[end](t, next(t, st))
 			if e.Type != "session_end" || e.Reason != "exited" || (e.Signal != nil) != c.signal || (e.ExitCode == nil) != (c.code == nil) || c.code != nil && *c.code != *e.ExitCode {
 				t.Fatalf("the end is %+v", e)
@@ -52,7 +53,7 @@ func TestEnds(t *testing.T) {
 				t.Fatalf("send to it: %+v", e)
 			}
 			late := subscribe(t, harness.Dial(t, s), session, fromStart)
-			numbered(t, late, 1, 50)
+			numbered(t, late, 1, 5000)
 			ofType(t, late, "session_end")
 		})
 	}
