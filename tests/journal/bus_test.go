@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -66,7 +67,7 @@ func TestBus(t *testing.T) {
 		t.Errorf("after stop: %v, want ErrNoOwner", err)
 	}
 	for i := range 100 {
-		if order[i] != fmt.Sprint(i) {
+		if order[i] != strconv.Itoa(i) {
 			t.Fatalf("request %d came at place %d", i, i)
 		}
 	}
