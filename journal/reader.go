@@ -368,16 +368,12 @@ func (r *reader) span(ctx context.Context, l Log, epoch protocol.Epoch, seq prot
 // floorOf returns the first retained seq of newest's epoch: the base of the
 // log's first record, or of the epoch's first one where older epochs precede.
 func (r *reader) floorOf(ctx context.Context, l Log, newest *Record) (protocol.Seq, error) {
-	raw, ok, err := r.next(ctx, l, 1)
+	first, ok, err := r.legible(ctx, l, 1, newest.first)
 	if err != nil {
 		return 0, err
 	}
 	if !ok {
 		return newest.base, nil
-	}
-	first, err := decodeHeader(raw.data)
-	if err != nil {
-		return 0, &DamageError{Log: l, Seq: 1, Why: err.Error()}
 	}
 	if first.epoch == newest.epoch {
 		return first.base, nil
@@ -389,7 +385,7 @@ func (r *reader) floorOf(ctx context.Context, l Log, newest *Record) (protocol.S
 	if ok {
 		return seq, nil
 	}
-	if seq, err = r.searchEpoch(ctx, l, raw.pos, newest); err != nil {
+	if seq, err = r.searchEpoch(ctx, l, first.pos, newest); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()
@@ -407,22 +403,16 @@ func (r *reader) searchEpoch(ctx context.Context, l Log, older uint64, newest *R
 	lo, hi, base := older, newest.first, newest.base // lo is older, at or after hi it is not
 	for lo+1 < hi {
 		mid := lo + (hi-lo)/2
-		raw, ok, err := r.next(ctx, l, mid)
-		if err != nil {
+		p, ok, err := r.legible(ctx, l, mid, hi)
+		switch {
+		case err != nil:
 			return 0, err
-		}
-		if !ok || raw.pos >= hi {
+		case !ok:
 			hi = mid
-			continue
-		}
-		h, err := decodeHeader(raw.data)
-		if err != nil {
-			return 0, &DamageError{Log: l, Seq: base - 1, Why: err.Error()}
-		}
-		if h.epoch == newest.epoch {
-			hi, base = mid, h.base
-		} else {
-			lo = raw.pos
+		case p.epoch == newest.epoch:
+			hi, base = mid, p.base
+		default:
+			lo = p.pos
 		}
 	}
 	return base, nil
