@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -304,32 +303,11 @@ func (r *reader) unreadable(w walk, m *rawMsg, prev *Record, err error) error {
 // leaderNext reads the first message of l at or after pos from the leader:
 // none of it is missing there.
 func (r *reader) leaderNext(ctx context.Context, l Log, pos uint64) ([]rawMsg, error) {
-	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	req := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, max(pos, 1), subjectOf(l))
-	msg, err := r.nc.RequestWithContext(ctx2, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
-	if err != nil {
-		return nil, unavailable(ctx, err)
+	m, ok, err := r.n.askLeader(ctx, l, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, max(pos, 1), subjectOf(l)))
+	if err != nil || !ok {
+		return nil, err
 	}
-	var answer struct {
-		Error   *apiError `json:"error"`
-		Message *struct {
-			Seq  uint64 `json:"seq"`
-			Hdrs []byte `json:"hdrs"`
-			Data []byte `json:"data"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return nil, fmt.Errorf("%w: read next record: %w", ErrUnavailable, err)
-	}
-	if answer.Error != nil && answer.Error.ErrCode == apiNoMessage || answer.Error == nil && answer.Message == nil {
-		return nil, nil
-	}
-	if answer.Error != nil {
-		return nil, fmt.Errorf("%w: read next record: %w", ErrUnavailable, answer.Error)
-	}
-	m := answer.Message
-	return []rawMsg{{m.Data, m.Seq, backOf(m.Hdrs)}}, nil
+	return []rawMsg{m}, nil
 }
 
 // follow returns what comes after prev, from the first record of the log when prev is nil.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -311,5 +312,60 @@ func TestIndexIsBounded(t *testing.T) {
 	lo, hi := x.around(l, 500_000)
 	if lo.base > 500_000 || hi.base <= 500_000 || hi.base-lo.base > 10_000 {
 		t.Errorf("around = %+v, %+v", lo, hi)
+	}
+}
+
+func TestParseStored(t *testing.T) {
+	const hdrs = "TkFUUy8xLjANCk5hdHMtRXhwZWN0ZWQtTGFzdC1TdWJqZWN0LVNlcXVlbmNlOiA3DQoNCg=="
+	tests := []struct {
+		name, in string
+		want     rawMsg
+		ok, fail bool
+	}{
+		{"as the server writes it", `{"type":"io.nats","message":{"subject":"j.0.w.s","seq":12,"hdrs":"` + hdrs + `","data":"aGVsbG8=","time":"2026-01-01T00:00:00Z"}}`, rawMsg{[]byte("hello"), 12, 7}, true, false},
+		{"no headers", `{"type":"x","message":{"subject":"j.0.w.s","seq":12,"data":"aGVsbG8=","time":"t"}}`, rawMsg{[]byte("hello"), 12, 0}, true, false},
+		{"another order", `{"message":{"seq":12,"data":"aGVsbG8=","hdrs":"` + hdrs + `","subject":"j.0.w.s"}}`, rawMsg{[]byte("hello"), 12, 7}, true, false},
+		{"none", `{"type":"x","error":{"code":404,"err_code":10037,"description":"no message found"}}`, rawMsg{}, false, false},
+		{"error", `{"type":"x","error":{"code":503,"err_code":10008,"description":"system unavailable"}}`, rawMsg{}, false, true},
+		{"empty", `{}`, rawMsg{}, false, true},
+		{"not JSON", `<html>`, rawMsg{}, false, true},
+		{"bad base64", `{"message":{"subject":"s","seq":1,"data":"a","time":"t"}}`, rawMsg{}, false, true},
+		{"cut", `{"message":{"subject":"s","seq":1,"data":"aGVs`, rawMsg{}, false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok, err := parseStored([]byte(tt.in))
+			if ok != tt.ok || (err != nil) != tt.fail || got.pos != tt.want.pos || got.back != tt.want.back || !bytes.Equal(got.data, tt.want.data) {
+				t.Errorf("parseStored = %+v, %v, %v", got, ok, err)
+			}
+		})
+	}
+}
+
+// BenchmarkNewest measures the leader read that every Sync makes, by record size.
+func BenchmarkNewest(b *testing.B) {
+	for _, size := range []int{250, protocol.RecordBytesMax} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			n := coldStart(b, Config{Dir: b.TempDir(), Shards: 1, Durability: Durability{Interval: time.Second}, MaxBytes: 1 << 30})
+			l := Log{Key: protocol.Key{Workspace: "w", Session: "s"}}
+			h := header{epoch: testEpoch(1), run: 1, base: 1, count: 1, part: 1, parts: 1}
+			rnd := rand.New(rand.NewPCG(1, 1))
+			body := make([]byte, size)
+			for i := range body {
+				body[i] = byte('a' + rnd.IntN(26))
+			}
+			body[size-1] = '\n'
+			if _, err := n.publish(b.Context(), subjectOf(l), appendRecord(nil, &h, body), 0); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if r, err := n.rd.newest(b.Context(), l); err != nil || r == nil {
+					b.Fatal(err)
+				}
+			}
+			if err := n.Close(context.WithoutCancel(b.Context())); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 }
