@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -42,7 +43,7 @@ func start(b *testing.B, c *harness.Client, argv []string) string {
 
 func send(b *testing.B, c *harness.Client, session string) {
 	b.Helper()
-	call[any](b, c, "send", map[string]any{"sessionId": session, "command": 0})
+	call[json.RawMessage](b, c, "send", map[string]any{"sessionId": session, "command": 0})
 }
 
 // raw is a subscription that only counts lines, so that the client costs little.
@@ -67,7 +68,7 @@ func (r *raw) lines(n int) error {
 	for n > 0 {
 		k, err := r.conn.Read(r.buf)
 		n -= bytes.Count(r.buf[:k], []byte("\n"))
-		if err != nil && (err != io.EOF || n > 0) {
+		if err != nil && (!errors.Is(err, io.EOF) || n > 0) {
 			return err
 		}
 	}
@@ -105,7 +106,7 @@ func BenchmarkLatency(b *testing.B) {
 					took = append(took, time.Duration(time.Now().UnixNano()-line.T))
 					k++
 				}
-				call[any](b, c, "stop_session", map[string]any{"sessionId": session})
+				call[json.RawMessage](b, c, "stop_session", map[string]any{"sessionId": session})
 			}
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")

@@ -139,7 +139,7 @@ func TestOrphansOfAKilledServer(t *testing.T) {
 	if b := body[struct{ Type, Reason string }](t, e); b.Type != "session_interrupted" || b.Reason != "server_restart" {
 		t.Fatalf("after the restart comes %s", e.Body)
 	}
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session})
+	must(t, cl, "stop_session", map[string]any{"sessionId": session})
 	if e := body[end](t, next(t, st)); e.Type != "session_end" || e.Reason != "stopped" || e.ExitCode != nil || e.Signal != nil {
 		t.Fatalf("stopping it gives %+v", e)
 	}
@@ -160,7 +160,7 @@ func TestClosedStdin(t *testing.T) {
 	st := subscribe(t, cl, other, fromStart)
 	send(t, cl, other, "c", map[string]any{})
 	ofType(t, st, "got")
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 500})
+	must(t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 500})
 	refuse(t, cl, -32004, "send", map[string]any{"sessionId": session, "command": 1})
 }
 
@@ -236,7 +236,7 @@ func TestSecondServer(t *testing.T) {
 	if log := second.LogTail(); !strings.Contains(log, fmt.Sprint(s.PID())) {
 		t.Fatalf("the refusal does not name process %d: %s", s.PID(), log)
 	}
-	do[any](t, harness.Dial(t, s), "ping", nil)
+	must(t, harness.Dial(t, s), "ping", nil)
 }
 
 // TestSignals: SIGINT ends the server like SIGTERM.

@@ -52,9 +52,9 @@ func TestChosenID(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	cl := harness.Dial(t, s)
 	params := map[string]any{"argv": harness.ChildArgv("script", "echo"), "sessionId": "My_session-1"}
-	do[any](t, cl, "start_session", params)
+	must(t, cl, "start_session", params)
 	refuse(t, cl, -32006, "start_session", params)
-	do[any](t, cl, "delete_session", map[string]any{"sessionId": "My_session-1"})
+	must(t, cl, "delete_session", map[string]any{"sessionId": "My_session-1"})
 	refuse(t, cl, -32006, "start_session", params)
 }
 
@@ -93,7 +93,7 @@ func TestDelete(t *testing.T) {
 	s.Kill9()
 	s.Run()
 	cl = harness.Dial(t, s)
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": other})
+	must(t, cl, "stop_session", map[string]any{"sessionId": other})
 	gone()
 	refuse(t, cl, -32000, "delete_session", map[string]any{"sessionId": "never-was"})
 }
@@ -109,7 +109,7 @@ func TestListAndTitle(t *testing.T) {
 	for range 5 {
 		ids = append(ids, start(t, cl, "echo"))
 	}
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": ids[1]})
+	must(t, cl, "stop_session", map[string]any{"sessionId": ids[1]})
 	list := func(params map[string]any) string {
 		t.Helper()
 		var got []string
@@ -130,8 +130,8 @@ func TestListAndTitle(t *testing.T) {
 		}
 	}
 	st := subscribe(t, cl, ids[0], fromStart)
-	do[any](t, cl, "set_title", map[string]any{"sessionId": ids[0], "title": "Größe"})
-	do[any](t, cl, "set_title", map[string]any{"sessionId": ids[1], "title": "ended"})
+	must(t, cl, "set_title", map[string]any{"sessionId": ids[0], "title": "Größe"})
+	must(t, cl, "set_title", map[string]any{"sessionId": ids[1], "title": "ended"})
 	ofType(t, st, "session_title")
 	s.Kill9()
 	s.Run()
@@ -157,7 +157,7 @@ func TestSnapshotNow(t *testing.T) {
 	if a.Seq != get(t, cl, session).Head || a.State.Status != "idle" || len(a.StateHash) != 64 {
 		t.Fatalf("live: %+v", a)
 	}
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session})
+	must(t, cl, "stop_session", map[string]any{"sessionId": session})
 	if b := do[snap](t, cl, "get_snapshot", map[string]any{"sessionId": session}); b.Seq <= a.Seq || b.State.Status != "ended" {
 		t.Fatalf("ended: %+v", b)
 	}

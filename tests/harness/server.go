@@ -98,7 +98,7 @@ func (s *Server) TryRun(flags ...string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the child has its own
 	args := []string{"serve", "--data-dir", s.Dir, "--ready-file", ready, "--allow-argv"}
 	for _, l := range s.listen {
 		args = append(args, "--listen", l)
