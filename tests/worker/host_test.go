@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -262,19 +263,9 @@ func typeOf(e protocol.Event) string {
 }
 
 // awaitEvent waits for an event that ok accepts.
-func (s *sess) awaitEvent(what string, ok func(protocol.Event) bool) protocol.Event {
+func (s *sess) awaitEvent(what string, ok func(protocol.Event) bool) {
 	s.h.tb.Helper()
-	var found protocol.Event
-	harness.Eventually(s.h.tb, what, func() bool {
-		for _, e := range s.events() {
-			if ok(e) {
-				found = e
-				return true
-			}
-		}
-		return false
-	})
-	return found
+	harness.Eventually(s.h.tb, what, func() bool { return slices.ContainsFunc(s.events(), ok) })
 }
 
 func (s *sess) awaitChild(body string) {
