@@ -328,6 +328,9 @@ func (r *reader) span(ctx context.Context, l Log, epoch protocol.Epoch, seq prot
 	}
 	recs, err := r.forward(ctx, walk{log: l, start: start, from: seq, epoch: epoch, maxBytes: maxBytes})
 	if len(recs) > 0 && recs[0].base <= seq {
+		if err := r.joinsPredecessor(ctx, l, recs[0]); err != nil {
+			return nil, err
+		}
 		return recs, nil
 	}
 	if err != nil {
@@ -341,6 +344,22 @@ func (r *reader) span(ctx context.Context, l Log, epoch protocol.Epoch, seq prot
 		return nil, ErrTrimmed
 	}
 	return nil, &DamageError{Log: l, Seq: seq, Why: "missing"}
+}
+
+// joinsPredecessor checks the chain before rec, where a read begins. A
+// predecessor that is trimmed or does not decode proves nothing against rec.
+func (r *reader) joinsPredecessor(ctx context.Context, l Log, rec *Record) error {
+	if rec.back == 0 {
+		return nil
+	}
+	raw, ok, err := r.at(ctx, l, rec.back)
+	if err != nil || !ok {
+		return err
+	}
+	if p, err := raw.decode(); err == nil && p.sum != rec.prev {
+		return &DamageError{Log: l, Seq: rec.base, Why: "the chain is broken"}
+	}
+	return nil
 }
 
 // floorOf returns the first retained seq of newest's epoch: the base of the

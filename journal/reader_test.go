@@ -192,6 +192,12 @@ func TestReadFindsDamage(t *testing.T) {
 			s.sum = sum
 			s.put(appendRecord(nil, &h, []byte("\"seq\":7}\n")))
 		}},
+		{"other predecessor", func(s *scribe) {
+			s.seq++
+			h := s.header(s.seq, 1)
+			h.prev[0] ^= 1
+			s.put(appendRecord(nil, &h, []byte("\"seq\":6}\n")))
+		}},
 		{"not dense", func(s *scribe) {
 			s.seq += 2
 			h := s.header(s.seq, 1)
@@ -214,7 +220,7 @@ func TestReadFindsDamage(t *testing.T) {
 			s.dense(recs, err, s.seq-2, s.seq)
 			recs, err = s.n.ReadBefore(s.ctx, s.l, 6, 3, 1<<20)
 			s.dense(recs, err, 3, 5)
-			if recs, err = s.n.ReadBefore(s.ctx, s.l, s.seq+1, 1000, 1<<20); err != nil || recs[0].Base() < 7 {
+			if recs, err = s.n.ReadBefore(s.ctx, s.l, s.seq+1, 1000, 1<<20); err != nil || recs[0].Base() < 6 {
 				t.Errorf("ReadBefore over the damage = %v, %v", bases(recs), err)
 			}
 
