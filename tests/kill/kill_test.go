@@ -4,6 +4,7 @@
 package kill_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,7 +21,8 @@ const (
 	roundsPerSession = 4
 	eventsBeforeKill = 5000
 	ordersBeforeKill = 20
-	burstLines       = 120_000 // more than any round lets the child print
+	steadyLines      = 1_000_000 // more than any round lets the child print
+	burstLines       = 20_000
 )
 
 // durabilities alternate from start to start of the server.
@@ -122,13 +124,12 @@ func (k *killer) kill(r *row) {
 	w.level.Store(talking)
 	ctx := harness.Context(k.t)
 	if k.rng.IntN(3) == 0 {
-		if err := w.observers[0].give(ctx, c, "big", 5<<20); tolerate(err) != nil {
-			k.t.Fatal(err)
-		}
+		k.give(ctx, c, "big", 5<<20)
 	}
-	if err := w.observers[0].give(ctx, c, "burst", burstLines); tolerate(err) != nil {
-		k.t.Fatal(err)
+	if k.rng.IntN(3) == 0 {
+		k.give(ctx, c, "burst", burstLines)
 	}
+	k.give(ctx, c, "steady", steadyLines)
 	harness.Eventually(k.t, fmt.Sprintf("event %d and %d acknowledgements, then the kill", p.seq, p.acks), func() bool {
 		w.check()
 		select {
@@ -144,6 +145,14 @@ func (k *killer) kill(r *row) {
 	r.sentAtKill = w.sentOrders.Load()
 	if p.err != nil {
 		k.t.Fatalf("kill the server: %v", p.err)
+	}
+}
+
+// give sends one order on a connection of its own.
+func (k *killer) give(ctx context.Context, c *harness.Client, kind string, n int) {
+	k.t.Helper()
+	if err := tolerate(k.w.observers[0].give(ctx, c, kind, n)); err != nil {
+		k.t.Fatalf("order %s: %v", kind, err)
 	}
 }
 
@@ -200,9 +209,7 @@ func (k *killer) resume(r *row) {
 	}
 	acks := w.acks.Load()
 	w.level.Store(talking)
-	if err := w.observers[1].give(harness.Context(k.t), c, "burst", 300); err != nil {
-		k.t.Fatal(err)
-	}
+	k.give(harness.Context(k.t), c, "burst", 300)
 	harness.Eventually(k.t, "commands are acknowledged after the resume", func() bool {
 		w.check()
 		return w.acks.Load() >= acks+ordersBeforeKill
