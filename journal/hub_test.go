@@ -625,6 +625,7 @@ func runHubProgram(t *testing.T, prog []byte) {
 		switch st {
 		case PullTrimmed, PullEpoch, PullDamaged:
 			place(r)
+		case PullMore, PullIdle, PullWait, PullFailed:
 		}
 		return st
 	}
