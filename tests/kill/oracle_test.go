@@ -130,15 +130,6 @@ func (h *history) checkSeen(t *testing.T, o *observer) {
 	}
 }
 
-// checkWhole demands that the client has the whole log, once.
-func (h *history) checkWhole(t *testing.T, o *observer) {
-	t.Helper()
-	h.checkSeen(t, o)
-	if got := o.seq.Load(); got != uint64(len(h.events)) {
-		t.Fatalf("broke I-J4: observer %s ended at %d, the log at %d", o.name, got, len(h.events))
-	}
-}
-
 // checkOutput compares the child events of each run with what the child booked:
 // a prefix, and everything for runs up to whole.
 func (h *history) checkOutput(t *testing.T, w *world, whole func(run uint64) bool) {
