@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +22,7 @@ import (
 // An order is a command to the child. K is its command id, so that what the
 // child received can be told without rejoin.
 type order struct {
-	Type string `json:"type"` // echo: answer; burst: print N lines at once; steady: print N lines, paced; big: print one line of N bytes
+	Type string `json:"type"` // echo: answer; burst: print N lines at once; steady: print N lines, paced; big: print one line of N bytes; kill: kill the server
 	K    string `json:"k"`
 	N    int    `json:"n,omitempty"`
 }
@@ -100,16 +101,41 @@ func readOrders(in *os.File, orders chan<- order) {
 			}
 			batch = append(batch, line...)
 		}
+		read := parse(batch)
+		if slices.ContainsFunc(read, func(o order) bool { return o.Type == "kill" }) {
+			killServer(in, batch)
+			return
+		}
 		if !book(in, batch) {
 			return
 		}
-		for l := range bytes.Lines(batch) {
-			var o order
-			if json.Unmarshal(l, &o) != nil {
-				o.Type = "unreadable"
-			}
+		for _, o := range read {
 			orders <- o
 		}
+	}
+}
+
+func parse(batch []byte) []order {
+	var all []order
+	for l := range bytes.Lines(batch) {
+		var o order
+		if json.Unmarshal(l, &o) != nil {
+			o.Type = "unreadable"
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// killServer books what was read, without the fsync that a death of the server
+// does not need, and kills it at once: whatever reached this child before it was
+// in the journal will be missing there.
+func killServer(in *os.File, batch []byte) {
+	if _, err := in.Write(batch); err != nil {
+		fmt.Fprintln(os.Stderr, "the child's book:", err)
+	}
+	if err := syscall.Kill(os.Getppid(), syscall.SIGKILL); err != nil {
+		fmt.Fprintln(os.Stderr, "kill the server:", err)
 	}
 }
 

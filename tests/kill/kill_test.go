@@ -85,7 +85,7 @@ type killer struct {
 // row is what a round prints.
 type row struct {
 	round, starts          int
-	onAck                  bool
+	on                     string
 	headBefore, headAtKill uint64 // of the log
 	headAfter              uint64
 	sentBefore, sentAtKill int64
@@ -99,7 +99,7 @@ func (k *killer) round(round int) {
 	if k.w == nil {
 		k.w, k.lived = newWorld(k.t, k.server, k.dir), 0
 	}
-	r := &row{round: round, starts: k.starts, onAck: k.rng.IntN(2) == 0}
+	r := &row{round: round, starts: k.starts, on: []string{onEvent, onAck, onInput}[k.rng.IntN(3)]}
 	k.kill(r)
 	k.restart(r)
 	k.verify(r)
@@ -118,7 +118,7 @@ func (k *killer) kill(r *row) {
 	r.headBefore, r.sentBefore = w.info(c).Head, w.sentOrders.Load()
 	p := &trap{
 		seq: r.headBefore + eventsBeforeKill + uint64(k.rng.IntN(8000)), acks: w.acks.Load() + ordersBeforeKill + int64(k.rng.IntN(40)),
-		onAck: r.onAck, kill: k.server.KillNow, caught: make(chan struct{}),
+		on: r.on, kill: k.server.KillNow, caught: make(chan struct{}),
 	}
 	w.trap.Store(p)
 	w.level.Store(talking)
@@ -130,10 +130,17 @@ func (k *killer) kill(r *row) {
 		k.give(ctx, c, "burst", burstLines)
 	}
 	k.give(ctx, c, "steady", steadyLines)
+	asked := false
 	harness.Eventually(k.t, fmt.Sprintf("event %d and %d acknowledgements, then the kill", p.seq, p.acks), func() bool {
 		w.check()
+		if p.due(w) && !asked {
+			asked = true
+			k.give(ctx, c, "kill", 0)
+		}
 		select {
 		case <-p.caught:
+			return true
+		case <-k.server.Exited():
 			return true
 		default:
 			return false
@@ -143,8 +150,8 @@ func (k *killer) kill(r *row) {
 	w.trap.Store(nil)
 	w.level.Store(silent)
 	r.sentAtKill = w.sentOrders.Load()
-	if p.err != nil {
-		k.t.Fatalf("kill the server: %v", p.err)
+	if p.err != nil || !k.server.Killed() {
+		k.t.Fatalf("the server ended by itself, or could not be killed: %v\n%s", p.err, k.server.LogTail())
 	}
 }
 
@@ -229,11 +236,7 @@ func (k *killer) resume(r *row) {
 
 func (k *killer) print(r *row) {
 	k.t.Helper()
-	on := "event"
-	if r.onAck {
-		on = "ack"
-	}
-	printf(k.t, "%5d %-10.10s %-7s %-9s %7d %7d %7d %7d %7d %7d %8d %9.2fs %4d", r.round+1, k.w.session, durabilities[r.starts%len(durabilities)], on,
+	printf(k.t, "%5d %-10.10s %-7s %-9s %7d %7d %7d %7d %7d %7d %8d %9.2fs %4d", r.round+1, k.w.session, durabilities[r.starts%len(durabilities)], r.on,
 		r.headAfter-r.headBefore, r.headAtKill-r.headBefore, r.headAfter-r.headAtKill,
 		r.sentAfter-r.sentBefore, r.sentAtKill-r.sentBefore, r.sentAfter-r.sentAtKill, r.retried, r.recovered.Seconds(), r.headAfter)
 	if r.headAtKill-r.headBefore < eventsBeforeKill || r.sentAtKill-r.sentBefore < ordersBeforeKill || r.headAfter <= r.headAtKill || r.sentAfter <= r.sentAtKill {

@@ -51,11 +51,23 @@ const (
 type trap struct {
 	seq    uint64 // not before an event of this seq was seen
 	acks   int64  // nor before so many acknowledgements
-	onAck  bool   // kill on an acknowledgement; else on an event
+	on     string // what springs it: onEvent, onAck, or onInput, which the child does
 	sprung sync.Once
 	kill   func() error
 	err    error
 	caught chan struct{}
+}
+
+// What springs a trap.
+const (
+	onEvent = "event" // a client got one
+	onAck   = "ack"   // a client got one
+	onInput = "input" // the child read an order
+)
+
+// due reports whether enough has happened for a trap that the child springs.
+func (p *trap) due(w *world) bool {
+	return p.on == onInput && w.maxSeq.Load() >= p.seq && w.acks.Load() >= p.acks
 }
 
 func (p *trap) spring() {
@@ -72,14 +84,14 @@ func (w *world) sawEvent(seq uint64) {
 			break
 		}
 	}
-	if p := w.trap.Load(); p != nil && !p.onAck && seq >= p.seq && w.acks.Load() >= p.acks {
+	if p := w.trap.Load(); p != nil && p.on == onEvent && seq >= p.seq && w.acks.Load() >= p.acks {
 		p.spring()
 	}
 }
 
 func (w *world) sawAck() {
 	n := w.acks.Add(1)
-	if p := w.trap.Load(); p != nil && p.onAck && n >= p.acks && w.maxSeq.Load() >= p.seq {
+	if p := w.trap.Load(); p != nil && p.on == onAck && n >= p.acks && w.maxSeq.Load() >= p.seq {
 		p.spring()
 	}
 }
