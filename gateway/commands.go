@@ -25,6 +25,9 @@ func parseExpect(p protocol.Params) (*protocol.Expect, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
+	if name, ok := o.Unknown("head", "run", "status", "turn", "epoch"); ok {
+		return nil, invalid("expect.%s is nothing to expect", name) // a typing error must not lift the condition
+	}
 	var e protocol.Expect
 	if n, ok, err := o.Uint("head"); err != nil {
 		return nil, inExpect(err)
