@@ -44,6 +44,12 @@ func (b *Broker) Resume(
 		return protocol.SessionInfo{}, err
 	}
 	info := b.info(ctx, rec)
+	if running(rec) && info.State != protocol.StatusIdle.State() {
+		if rec, err = b.awaitEnd(ctx, rec); err != nil {
+			return protocol.SessionInfo{}, outward(err)
+		}
+		info = b.info(ctx, rec)
+	}
 	if running(rec) && commandID != "" && expect != nil {
 		expect = &protocol.Expect{Epoch: expect.Epoch}
 	}
@@ -56,6 +62,24 @@ func (b *Broker) Resume(
 	b.restarts.done(rec.Key())
 	info, err = b.resume(ctx, rec)
 	return info, outward(err)
+}
+
+// awaitEnd returns the record of a session whose owner says that its run has
+// ended, once the registry says so too. While the journal is away that may take
+// as long as it likes: then the error is retryable.
+func (b *Broker) awaitEnd(ctx context.Context, rec *protocol.SessionRecord) (*protocol.SessionRecord, error) {
+	// The owner answers a stop when the end is settled, or shortly after the child's death.
+	if _, err := b.haltOwner(ctx, rec, protocol.GraceDefault); err != nil {
+		return nil, err
+	}
+	now := b.registry.record(rec.Key())
+	switch {
+	case now == nil || now.Deleting || now.Deleted:
+		return nil, protocol.ErrSessionNotFound(rec.ID)
+	case running(now) && now.Run == rec.Run:
+		return nil, protocol.Errorf(protocol.ReasonJournalUnavailable, "the end of session %s is not recorded yet", rec.ID)
+	}
+	return now, nil
 }
 
 // meets holds a session against what a request demands of it.

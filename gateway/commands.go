@@ -25,21 +25,24 @@ func parseExpect(p protocol.Params) (*protocol.Expect, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
+	if name, ok := o.Unknown("head", "run", "status", "turn", "epoch"); ok {
+		return nil, invalid("expect.%s is nothing to expect", name) // a typing error must not lift the condition
+	}
 	var e protocol.Expect
 	if n, ok, err := o.Uint("head"); err != nil {
-		return nil, within("expect", err)
+		return nil, inExpect(err)
 	} else if ok {
 		head := protocol.Seq(n)
 		e.Head = &head
 	}
 	if n, ok, err := o.Uint("run"); err != nil {
-		return nil, within("expect", err)
+		return nil, inExpect(err)
 	} else if ok {
 		run := protocol.Run(n)
 		e.Run = &run
 	}
 	if s, ok, err := o.String("status"); err != nil {
-		return nil, within("expect", err)
+		return nil, inExpect(err)
 	} else if ok {
 		status := protocol.Status(s)
 		if !knownStatus(status) {
@@ -48,12 +51,12 @@ func parseExpect(p protocol.Params) (*protocol.Expect, error) {
 		e.Status = &status
 	}
 	if s, ok, err := o.String("turn"); err != nil {
-		return nil, within("expect", err)
+		return nil, inExpect(err)
 	} else if ok {
 		e.Turn = &s
 	}
 	if s, ok, err := o.String("epoch"); err != nil {
-		return nil, within("expect", err)
+		return nil, inExpect(err)
 	} else if ok {
 		epoch := protocol.Epoch(s)
 		e.Epoch = &epoch
@@ -61,10 +64,10 @@ func parseExpect(p protocol.Params) (*protocol.Expect, error) {
 	return &e, nil
 }
 
-// within says in which object the member stands that err names.
-func within(object string, err error) error {
+// inExpect says that the member that err names stands in expect.
+func inExpect(err error) error {
 	if e, ok := protocol.AsError(err); ok {
-		e.Message = object + "." + e.Message
+		e.Message = "expect." + e.Message
 		return e
 	}
 	return err

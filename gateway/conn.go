@@ -92,8 +92,7 @@ type ending struct {
 
 // begin starts the writer and what watches the clock and the server's end.
 func (c *conn) begin(ctx context.Context) *ending {
-	e := &ending{drained: make(chan struct{})}
-	e.sc.effects = ctx
+	e := &ending{sc: scope{effects: ctx}, drained: make(chan struct{})}
 	e.sc.reads, e.cancel = context.WithCancel(ctx)
 	if !c.srv.auth.AuthRequired() {
 		c.who, c.authed = c.srv.auth.Authenticate("")
@@ -199,7 +198,7 @@ func (c *conn) closePipe(code int, reason string) {
 // the reads and writes that follow fail by themselves.
 func (c *conn) logTransport(what string, err error) {
 	if err != nil {
-		c.srv.log.Debug(what, slog.Uint64(protocol.LogConn, c.id), slog.Any(protocol.LogError, err))
+		c.srv.log.Debug("transport", slog.String("op", what), slog.Uint64(protocol.LogConn, c.id), slog.Any(protocol.LogError, err))
 	}
 }
 

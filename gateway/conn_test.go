@@ -75,6 +75,7 @@ func TestInvalidParams(t *testing.T) {
 			{"send", `{"sessionId":"s","command":1,"commandId":"rj:0"}`},
 			{"send", `{"sessionId":"s","command":1,"expect":3}`},
 			{"send", `{"sessionId":"s","command":1,"expect":{"head":"3"}}`},
+			{"send", `{"sessionId":"s","command":1,"expect":{"haed":3}}`},
 			{"send", `{"sessionId":"s","command":1,"expect":{"status":"sleepy"}}`},
 			{"prompt", `{"sessionId":"s"}`},
 			{"prompt", `{"sessionId":"s","text":1}`},

@@ -19,7 +19,8 @@ const testEpoch = protocol.Epoch("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 // fakeLog is a log in memory: watch, history and fold in one.
 type fakeLog struct {
-	key protocol.Key
+	syncing func(context.Context) error // what Sync waits for; nil: nothing
+	key     protocol.Key
 
 	mu     sync.Mutex
 	epoch  protocol.Epoch
@@ -75,7 +76,14 @@ func (l *fakeLog) Position() journal.Position {
 	return l.position()
 }
 
-func (l *fakeLog) Sync(context.Context) (journal.Position, error) { return l.Position(), nil }
+func (l *fakeLog) Sync(ctx context.Context) (journal.Position, error) {
+	if l.syncing != nil {
+		if err := l.syncing(ctx); err != nil {
+			return journal.Position{}, err
+		}
+	}
+	return l.Position(), nil
+}
 
 func (l *fakeLog) Add(k journal.Waker) {
 	l.mu.Lock()

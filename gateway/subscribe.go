@@ -215,12 +215,14 @@ func resync(ctx context.Context, c *conn, r *request) (reply, error) {
 		return reply{}, errNoSubscription(id)
 	}
 	s.acquire()
+	c.park(s) // it must not end before its answer is there
 	c.mu.Unlock()
 	defer s.release()
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	at, err := s.w.Sync(ctx)
 	if err != nil {
+		c.unpark(s)
 		return reply{}, err
 	}
 	p := decide(want, at)

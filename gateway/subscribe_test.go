@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -208,6 +209,51 @@ func TestUntil(t *testing.T) {
 		l.result("unsubscribe", `{"subscriptionId":3}`)
 		l.quiet()
 	})
+}
+
+// A resync and what ends the subscription meanwhile: the answer comes first and
+// the end follows it, whatever the journal takes for its part.
+func TestResyncAgainstTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail error
+	}{{"answered", nil}, {"refused", journal.ErrUnavailable}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newFakeWorld("s")
+			log := w.logs["s"]
+			log.append(5, 1)
+			inBubble(t, w, Config{}, func(t *testing.T, s *Server) {
+				l := dial(t, s, false)
+				defer l.close()
+				l.result("subscribe", `{"sessionId":"s","after":4,"until":6}`)
+				l.wantEvents(1, 5, 5)
+				l.want(`{"jsonrpc":"2.0","method":"synced","params":{"subscriptionId":1,"sessionId":"s","seq":5}}`)
+				asked, done := make(chan struct{}), make(chan struct{})
+				log.syncing = func(context.Context) error {
+					close(asked)
+					<-done
+					return c.fail
+				}
+				id := l.call("resync", `{"subscriptionId":1,"after":3}`)
+				<-asked
+				log.append(1, 1)
+				synctest.Wait()
+				close(done)
+				m := l.next()
+				if string(m.ID) != fmt.Sprint(id) {
+					t.Fatalf("before the answer of resync: %+v", m)
+				}
+				if c.fail == nil {
+					l.wantEvents(1, 4, 6)
+					l.want(`{"jsonrpc":"2.0","method":"synced","params":{"subscriptionId":1,"sessionId":"s","seq":6}}`)
+				} else {
+					l.wantEvents(1, 6, 6)
+				}
+				l.want(`{"jsonrpc":"2.0","method":"subscription_end","params":{"subscriptionId":1,"sessionId":"s","seq":6,"reason":"until"}}`)
+				l.quiet()
+			})
+		})
+	}
 }
 
 func TestDeletedSessionEndsSubscriptions(t *testing.T) {

@@ -166,6 +166,21 @@ func (c *conn) reposition(s *subscription) {
 	}
 }
 
+// park stops the delivery of s where it is, until place or unpark: meanwhile
+// nothing follows and it cannot end. Callers hold c.mu.
+func (c *conn) park(s *subscription) {
+	s.active = false
+	s.gen++ // a pull under way does not count
+}
+
+// unpark lets s go on where it was parked.
+func (c *conn) unpark(s *subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.active = true
+	c.enqueue(s)
+}
+
 // place sets where s reads from and lets it begin. Its response is queued in the
 // same critical section: callers hold c.mu.
 func (c *conn) place(s *subscription, p position) {

@@ -191,7 +191,7 @@ func (w *writer) inDebt(s *subscription) bool {
 // at its cursor. False: there is nothing to pull. Callers hold c.mu.
 func (w *writer) prepare(s *subscription) bool {
 	c := w.c
-	if s.gone {
+	if s.gone || !s.active {
 		return false
 	}
 	if s.want != "" {

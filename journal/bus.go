@@ -12,7 +12,7 @@ import (
 	"rejoin/protocol"
 )
 
-// ErrNoOwner: nobody serves the subject.
+// ErrNoOwner means that nobody serves the subject.
 var ErrNoOwner = errors.New("journal: nobody serves the subject")
 
 // Bounds of what waits for one served subject. A request over them is dropped

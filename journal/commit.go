@@ -188,6 +188,9 @@ func (w *Writer) put(ctx context.Context, h header, body []byte) error {
 		return err
 	}
 	w.at.acked, w.at.expect, w.at.prev = true, pos, hashRecord(w.rec)
+	if h.part == 1 {
+		w.noted(w.cfg.Log, h.base, pos)
+	}
 	return nil
 }
 

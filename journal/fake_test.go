@@ -33,20 +33,19 @@ type fakeLog struct {
 	mu       sync.Mutex
 	recs     []*Record
 	pos      uint64
-	attempts [][]byte          // every publish's bytes
-	faults   []fault           // of the next publishes; then pass
-	before   func(n int)       // called without mu before publish n (from 0)
-	lastErr  func() error      // of reading the newest record
-	gate     chan struct{}     // not nil: each publish takes one
-	arrived  chan struct{}     // not nil: gets one per publish, before the gate
-	now      func() time.Time  // of the writer
-	onStored func(rec *Record) // called with mu held
+	attempts [][]byte         // every publish's bytes
+	faults   []fault          // of the next publishes; then pass
+	before   func(n int)      // called without mu before publish n (from 0)
+	lastErr  func() error     // of reading the newest record
+	gate     chan struct{}    // not nil: each publish takes one
+	arrived  chan struct{}    // not nil: gets one per publish, before the gate
+	now      func() time.Time // of the writer
 }
 
 func newFakeLog() *fakeLog { return &fakeLog{now: time.Now} }
 
 func (f *fakeLog) store() store {
-	return store{publish: f.publish, last: f.last, turn: newTurnstile(turnsPerShard), clock: func() time.Time { return f.now() }, log: slog.New(slog.DiscardHandler)}
+	return store{publish: f.publish, last: f.last, noted: func(Log, protocol.Seq, uint64) {}, turn: newTurnstile(turnsPerShard), clock: func() time.Time { return f.now() }, log: slog.New(slog.DiscardHandler)}
 }
 
 func (f *fakeLog) publish(ctx context.Context, _ string, data []byte, expect uint64) (uint64, error) {
@@ -186,59 +185,59 @@ func testConfig(run protocol.Run) WriterConfig {
 	}
 }
 
-func testContext(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	t.Cleanup(cancel)
+func testContext(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
 // tryOpen opens a writer on f.
-func tryOpen(t testing.TB, f *fakeLog, cfg WriterConfig) (*Writer, error) {
-	t.Helper()
+func tryOpen(tb testing.TB, f *fakeLog, cfg WriterConfig) (*Writer, error) {
+	tb.Helper()
 	life, abort := context.WithCancel(context.Background())
 	w, err := newWriter(f.store(), cfg, abort)
 	if err != nil {
 		abort()
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if err := w.open(testContext(t), life, func() {}); err != nil {
+	if err := w.open(testContext(tb), life, func() {}); err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		w.abort()
 		<-w.done
 	})
 	return w, nil
 }
 
-func openFake(t testing.TB, f *fakeLog, cfg WriterConfig) *Writer {
-	t.Helper()
-	w, err := tryOpen(t, f, cfg)
+func openFake(tb testing.TB, f *fakeLog, cfg WriterConfig) *Writer {
+	tb.Helper()
+	w, err := tryOpen(tb, f, cfg)
 	if err != nil {
-		t.Fatalf("open: %v", err)
+		tb.Fatalf("open: %v", err)
 	}
 	return w
 }
 
 // put appends one event with body and returns its outcome's channel.
-func put(t testing.TB, w *Writer, body string) chan error {
-	t.Helper()
+func put(tb testing.TB, w *Writer, body string) chan error {
+	tb.Helper()
 	done := make(chan error, 1)
 	if _, err := w.Append(&protocol.Event{Body: []byte(body)}, func(err error) { done <- err }); err != nil {
-		t.Fatalf("Append: %v", err)
+		tb.Fatalf("Append: %v", err)
 	}
 	return done
 }
 
 // await receives from c within the test's patience.
-func await[T any](t testing.TB, c <-chan T) T {
-	t.Helper()
+func await[T any](tb testing.TB, c <-chan T) T {
+	tb.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-testContext(t).Done():
-		t.Fatal("nothing came")
+	case <-testContext(tb).Done():
+		tb.Fatal("nothing came")
 	}
 	panic("unreachable")
 }

@@ -55,15 +55,18 @@ func (h *Hub) openFeed(n *Node) error {
 		f.shards = append(f.shards, sf)
 		h.wg.Go(func() { h.feedLoop(sf) })
 	}
-	h.feed, h.subscribe = f, f.subscribe
+	h.feed = f
+	h.subscribe = func(ctx context.Context, l Log) (func(), error) {
+		if err := n.checkLog(l); err != nil {
+			return nil, err
+		}
+		return f.subscribe(ctx, l)
+	}
 	return nil
 }
 
 // subscribe asks for the live records of l and returns once the server has it.
 func (f *liveFeed) subscribe(ctx context.Context, l Log) (func(), error) {
-	if l.Shard < 0 || l.Shard >= len(f.shards) {
-		return nil, fmt.Errorf("journal: shard %d of %s: there are %d", l.Shard, l.Key, len(f.shards))
-	}
 	sub, err := f.nc.ChanSubscribe(liveSubjectOf(l), f.shards[l.Shard].ch)
 	if err != nil {
 		return nil, unavailable(ctx, err)

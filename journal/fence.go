@@ -11,11 +11,11 @@ type ruling uint8
 
 const (
 	ruledAgain      ruling = iota // the log is as I left it: the same record once more
-	ruledMissing                   // row 1: no record at all; ask the registry
-	ruledFenced                    // rows 2, 3, 4: another owner writes
-	ruledMine                      // row 5: my own record, its acknowledgement was lost
-	ruledRetake                    // row 6: a late record of my predecessor; take over again
-	ruledRolledBack                // row 7: records that were acknowledged are gone
+	ruledMissing                  // row 1: no record at all; ask the registry
+	ruledFenced                   // rows 2, 3, 4: another owner writes
+	ruledMine                     // row 5: my own record, its acknowledgement was lost
+	ruledRetake                   // row 6: a late record of my predecessor; take over again
+	ruledRolledBack               // row 7: records that were acknowledged are gone
 )
 
 // stand is where a writer stands when it publishes a record.

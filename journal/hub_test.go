@@ -175,20 +175,44 @@ func TestSlowConsumerNoticeChecksAtOnce(t *testing.T) {
 	s.wantPull(at(0), seqs(1, 2), PullIdle)
 }
 
-// A check asked for while a fill runs is made after it.
+// A check asked for while a fill runs is made after it: the fill may have
+// looked before the record was stored whose live copy got lost.
 func TestCheckDuringFill(t *testing.T) {
 	s := newSteps(t, hubBytes)
 	s.watch()
 	s.live(s.log.append(1, 0))
 	s.log.append(1, 0)
 	s.live(s.log.append(1, 0))
-	s.w.check()
-	s.settle()
-	s.log.append(1, 0)
-	s.w.check()
-	s.w.check()
+	s.log.during = func() {
+		s.log.append(1, 0)
+		s.w.check()
+	}
 	s.settle()
 	s.wantPull(at(0), seqs(1, 4), PullIdle)
+}
+
+// A record that claims to follow but does not is never served.
+func TestLiveForgery(t *testing.T) {
+	s := newSteps(t, hubBytes)
+	s.watch()
+	s.live(s.log.append(3, 0))
+	last := s.log.last()
+	other := record(nil, last.epoch, 1, 3, 50, 9)
+	for name, r := range map[string]*Record{
+		"not dense":         record(last, last.epoch, 6, 1, 0, 10),
+		"overlaps":          record(last, last.epoch, 3, 2, 0, 10),
+		"other predecessor": record(other, last.epoch, 4, 1, 0, 10),
+		"older epoch":       record(last, testEpoch(0), 2, 1, 0, 10),
+	} {
+		s.live(r)
+		s.settle()
+		if p := s.w.Position(); p.Head != 3 || p.Epoch != last.Epoch() {
+			t.Errorf("%s: Position = %+v", name, p)
+		}
+		s.wantPull(at(0), seqs(1, 3), PullIdle)
+	}
+	s.live(s.log.append(1, 0))
+	s.wantPull(at(3), seqs(4, 4), PullIdle)
 }
 
 func TestEpochSwitch(t *testing.T) {
@@ -601,6 +625,7 @@ func runHubProgram(t *testing.T, prog []byte) {
 		switch st {
 		case PullTrimmed, PullEpoch, PullDamaged:
 			place(r)
+		case PullMore, PullIdle, PullWait, PullFailed:
 		}
 		return st
 	}

@@ -40,39 +40,30 @@ type lastRecord struct {
 // last reads the newest record of a log through the leader API. Errors:
 // ErrDamaged when it does not decode, ErrUnavailable, ctx's.
 func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
-	var answer struct {
-		Error   *apiError `json:"error"`
-		Message *struct {
-			Seq  uint64 `json:"seq"`
-			Hdrs []byte `json:"hdrs"`
-			Data []byte `json:"data"`
-		} `json:"message"`
+	m, ok, err := n.askLeader(ctx, l, `{"last_by_subj":"`+subjectOf(l)+`"}`)
+	if err != nil || !ok {
+		return lastRecord{}, err
 	}
-	req := []byte(`{"last_by_subj":"` + subjectOf(l) + `"}`)
-	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	msg, err := n.read.RequestWithContext(ctx2, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), req)
-	if err != nil {
-		return lastRecord{}, unavailable(ctx, err)
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return lastRecord{}, fmt.Errorf("%w: read newest record: %w", ErrUnavailable, err)
-	}
-	if answer.Error != nil {
-		if answer.Error.ErrCode == apiNoMessage {
-			return lastRecord{}, nil
-		}
-		return lastRecord{}, fmt.Errorf("%w: read newest record: %w", ErrUnavailable, answer.Error)
-	}
-	if answer.Message == nil {
-		return lastRecord{}, fmt.Errorf("%w: read newest record: empty answer", ErrUnavailable)
-	}
-	rec, err := decodeStored(answer.Message.Data, answer.Message.Seq)
+	rec, err := m.decode()
 	if err != nil {
 		return lastRecord{}, fmt.Errorf("newest record of %s: %w", l.Key, err)
 	}
-	rec.back = backOf(answer.Message.Hdrs)
 	return lastRecord{rec: rec}, nil
+}
+
+// askLeader reads one message through the leader API; ok is false when there is
+// none. Errors: ErrUnavailable, ctx's.
+func (n *Node) askLeader(ctx context.Context, l Log, req string) (m rawMsg, ok bool, err error) {
+	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	msg, err := n.read.RequestWithContext(ctx2, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
+	if err != nil {
+		return rawMsg{}, false, unavailable(ctx, err)
+	}
+	if m, ok, err = parseStored(msg.Data); err != nil {
+		return rawMsg{}, false, fmt.Errorf("%w: read through the leader: %w", ErrUnavailable, err)
+	}
+	return m, ok, nil
 }
 
 // decodeStored decodes a record as read from the stream at pos, with its chain

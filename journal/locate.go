@@ -6,6 +6,8 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/oklog/ulid/v2"
+
 	"rejoin/protocol"
 )
 
@@ -148,17 +150,35 @@ func (n *Node) noteRecord(l Log, base protocol.Seq, pos uint64) { n.rd.index.not
 // place is a message found by its header.
 type place struct {
 	mark
-	last protocol.Seq
-	part uint16
-	back uint64
+	last  protocol.Seq
+	epoch ulid.ULID
+	part  uint16
+	back  uint64
 }
 
-func placeOf(l Log, m rawMsg) (place, error) {
+// placeOf reads the header of m; ok is false when it does not decode.
+func placeOf(m rawMsg) (p place, ok bool) {
 	h, err := decodeHeader(m.data)
 	if err != nil {
-		return place{}, &DamageError{Log: l, Why: "a header does not decode"}
+		return place{mark: mark{pos: m.pos}, part: 1}, false
 	}
-	return place{mark{h.base, m.pos}, h.base + protocol.Seq(h.count) - 1, h.part, m.back}, nil
+	return place{mark{h.base, m.pos}, h.base + protocol.Seq(h.count) - 1, h.epoch, h.part, m.back}, true
+}
+
+// legible returns the first message of l at or after pos and before end whose
+// header decodes; a few that do not are passed over, the forward read meets them.
+func (r *reader) legible(ctx context.Context, l Log, pos, end uint64) (p place, ok bool, err error) {
+	for range 4 {
+		raw, found, err := r.next(ctx, l, pos)
+		if err != nil || !found || raw.pos >= end {
+			return place{}, false, err
+		}
+		if p, ok = placeOf(raw); ok {
+			return p, true, nil
+		}
+		pos = raw.pos + 1
+	}
+	return place{}, false, nil
 }
 
 // locate returns a stream sequence from which a forward read meets the record
@@ -181,10 +201,7 @@ func (r *reader) locate(ctx context.Context, l Log, seq protocol.Seq, newest *Re
 		if err != nil || !ok {
 			return 1, err
 		}
-		if lo, err = placeOf(l, raw); err != nil {
-			return 0, err
-		}
-		if lo.base >= seq || lo.last >= seq {
+		if lo, ok = placeOf(raw); ok && lo.last >= seq {
 			return lo.pos, nil
 		}
 	}
@@ -204,16 +221,13 @@ func (r *reader) search(ctx context.Context, l Log, seq protocol.Seq, lo, hi pla
 			if err != nil {
 				return 0, err
 			}
-			if !ok {
-				break
-			}
-			p, err := placeOf(l, raw)
-			if err != nil {
-				return 0, err
-			}
-			if p.base <= seq {
+			p, legible := placeOf(raw)
+			switch {
+			case !ok || !legible: // seq is in it, or before it
+				hi.pos, hi.back = hi.back, 0
+			case p.base <= seq:
 				lo = p
-			} else {
+			default:
 				hi = p
 			}
 			continue
@@ -224,23 +238,17 @@ func (r *reader) search(ctx context.Context, l Log, seq protocol.Seq, lo, hi pla
 			share := float64(seq-lo.base) / float64(hi.base-lo.base)
 			guess = min(max(lo.pos+uint64(share*float64(width)), lo.pos+1), hi.pos-1)
 		}
-		raw, ok, err := r.next(ctx, l, guess)
-		if err != nil {
+		p, ok, err := r.legible(ctx, l, guess, hi.pos)
+		switch {
+		case err != nil:
 			return 0, err
-		}
-		if !ok || raw.pos >= hi.pos {
-			hi.pos = guess // nothing of l from guess to hi
-		} else {
-			p, err := placeOf(l, raw)
-			if err != nil {
-				return 0, err
-			}
-			if p.base <= seq {
-				lo = p
-			} else {
-				hi = p
-				hi.pos = guess
-			}
+		case !ok:
+			hi.pos = guess // nothing to go by from guess to hi
+		case p.base <= seq:
+			lo = p
+		default:
+			hi = p
+			hi.pos = guess
 		}
 		halve = hi.pos-lo.pos > width/2
 	}
@@ -254,12 +262,11 @@ func (r *reader) firstPart(ctx context.Context, l Log, p place) (uint64, error) 
 		if err != nil {
 			return 0, err
 		}
-		if !ok {
+		before, legible := placeOf(raw)
+		if !ok || !legible {
 			break
 		}
-		if p, err = placeOf(l, raw); err != nil {
-			return 0, err
-		}
+		p = before
 	}
 	return p.pos, nil
 }

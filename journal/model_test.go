@@ -22,6 +22,7 @@ type modelLog struct {
 	short  int             // this many follows find nothing
 	broken map[uint64]bool // positions that do not verify
 	reads  int             // spans asked for
+	during func()          // runs inside the next follow, after it has looked
 }
 
 var errModelAway = fmt.Errorf("%w: model", ErrUnavailable)
@@ -127,8 +128,14 @@ func (m *modelLog) follow(_ context.Context, l Log, prev *Record, maxBytes int) 
 		m.short--
 		return nil, nil
 	}
+	recs := m.recs
+	if m.during != nil {
+		f := m.during
+		m.during = nil
+		f()
+	}
 	size := 0
-	for _, r := range m.recs {
+	for _, r := range recs {
 		if prev != nil && r.pos <= prev.pos {
 			continue
 		}

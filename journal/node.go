@@ -270,7 +270,6 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) stopTraffic() {
 	if n.hub != nil {
 		n.hub.close()
-		n.hub = nil
 	}
 	for _, c := range []*nats.Conn{n.pub, n.read, n.bus, n.kv, n.snap} {
 		if c != nil {

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -304,32 +303,11 @@ func (r *reader) unreadable(w walk, m *rawMsg, prev *Record, err error) error {
 // leaderNext reads the first message of l at or after pos from the leader:
 // none of it is missing there.
 func (r *reader) leaderNext(ctx context.Context, l Log, pos uint64) ([]rawMsg, error) {
-	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	req := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, max(pos, 1), subjectOf(l))
-	msg, err := r.nc.RequestWithContext(ctx2, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
-	if err != nil {
-		return nil, unavailable(ctx, err)
+	m, ok, err := r.n.askLeader(ctx, l, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, max(pos, 1), subjectOf(l)))
+	if err != nil || !ok {
+		return nil, err
 	}
-	var answer struct {
-		Error   *apiError `json:"error"`
-		Message *struct {
-			Seq  uint64 `json:"seq"`
-			Hdrs []byte `json:"hdrs"`
-			Data []byte `json:"data"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return nil, fmt.Errorf("%w: read next record: %w", ErrUnavailable, err)
-	}
-	if answer.Error != nil && answer.Error.ErrCode == apiNoMessage || answer.Error == nil && answer.Message == nil {
-		return nil, nil
-	}
-	if answer.Error != nil {
-		return nil, fmt.Errorf("%w: read next record: %w", ErrUnavailable, answer.Error)
-	}
-	m := answer.Message
-	return []rawMsg{{m.Data, m.Seq, backOf(m.Hdrs)}}, nil
+	return []rawMsg{m}, nil
 }
 
 // follow returns what comes after prev, from the first record of the log when prev is nil.
@@ -350,6 +328,9 @@ func (r *reader) span(ctx context.Context, l Log, epoch protocol.Epoch, seq prot
 	}
 	recs, err := r.forward(ctx, walk{log: l, start: start, from: seq, epoch: epoch, maxBytes: maxBytes})
 	if len(recs) > 0 && recs[0].base <= seq {
+		if err := r.joinsPredecessor(ctx, l, recs[0]); err != nil {
+			return nil, err
+		}
 		return recs, nil
 	}
 	if err != nil {
@@ -365,19 +346,31 @@ func (r *reader) span(ctx context.Context, l Log, epoch protocol.Epoch, seq prot
 	return nil, &DamageError{Log: l, Seq: seq, Why: "missing"}
 }
 
+// joinsPredecessor checks the chain before rec, where a read begins. A
+// predecessor that is trimmed or does not decode proves nothing against rec.
+func (r *reader) joinsPredecessor(ctx context.Context, l Log, rec *Record) error {
+	if rec.back == 0 {
+		return nil
+	}
+	raw, ok, err := r.at(ctx, l, rec.back)
+	if err != nil || !ok {
+		return err
+	}
+	if p, err := raw.decode(); err == nil && p.sum != rec.prev {
+		return &DamageError{Log: l, Seq: rec.base, Why: "the chain is broken"}
+	}
+	return nil
+}
+
 // floorOf returns the first retained seq of newest's epoch: the base of the
 // log's first record, or of the epoch's first one where older epochs precede.
 func (r *reader) floorOf(ctx context.Context, l Log, newest *Record) (protocol.Seq, error) {
-	raw, ok, err := r.next(ctx, l, 1)
+	first, ok, err := r.legible(ctx, l, 1, newest.first)
 	if err != nil {
 		return 0, err
 	}
 	if !ok {
 		return newest.base, nil
-	}
-	first, err := decodeHeader(raw.data)
-	if err != nil {
-		return 0, &DamageError{Log: l, Seq: 1, Why: err.Error()}
 	}
 	if first.epoch == newest.epoch {
 		return first.base, nil
@@ -389,7 +382,7 @@ func (r *reader) floorOf(ctx context.Context, l Log, newest *Record) (protocol.S
 	if ok {
 		return seq, nil
 	}
-	if seq, err = r.searchEpoch(ctx, l, raw.pos, newest); err != nil {
+	if seq, err = r.searchEpoch(ctx, l, first.pos, newest); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()
@@ -407,22 +400,16 @@ func (r *reader) searchEpoch(ctx context.Context, l Log, older uint64, newest *R
 	lo, hi, base := older, newest.first, newest.base // lo is older, at or after hi it is not
 	for lo+1 < hi {
 		mid := lo + (hi-lo)/2
-		raw, ok, err := r.next(ctx, l, mid)
-		if err != nil {
+		p, ok, err := r.legible(ctx, l, mid, hi)
+		switch {
+		case err != nil:
 			return 0, err
-		}
-		if !ok || raw.pos >= hi {
+		case !ok:
 			hi = mid
-			continue
-		}
-		h, err := decodeHeader(raw.data)
-		if err != nil {
-			return 0, &DamageError{Log: l, Seq: base - 1, Why: err.Error()}
-		}
-		if h.epoch == newest.epoch {
-			hi, base = mid, h.base
-		} else {
-			lo = raw.pos
+		case p.epoch == newest.epoch:
+			hi, base = mid, p.base
+		default:
+			lo = p.pos
 		}
 	}
 	return base, nil

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -85,7 +86,7 @@ func TestRecordLayout(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if crc := fmt.Sprintf("%x", got[offCRC:offPrev]); crc != "fb184e38" {
+	if crc := hex.EncodeToString(got[offCRC:offPrev]); crc != "fb184e38" {
 		t.Errorf("CRC %s", crc)
 	}
 }

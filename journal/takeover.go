@@ -52,6 +52,7 @@ func (c *WriterConfig) validate() error {
 type store struct {
 	publish func(ctx context.Context, subject string, data []byte, expect uint64) (uint64, error)
 	last    func(ctx context.Context, l Log) (lastRecord, error)
+	noted   func(l Log, base protocol.Seq, pos uint64) // told where a record is stored
 	turn    *turnstile
 	clock   func() time.Time
 	log     *slog.Logger
@@ -67,7 +68,7 @@ func (n *Node) OpenWriter(ctx context.Context, cfg WriterConfig) (*Writer, error
 	}
 	life, abort := context.WithCancel(context.WithoutCancel(ctx))
 	w, err := newWriter(store{
-		publish: n.publish, last: n.last, turn: n.turns[cfg.Log.Shard], clock: n.clock,
+		publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[cfg.Log.Shard], clock: n.clock,
 		log: n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
 	}, cfg, abort)
 	if err == nil {

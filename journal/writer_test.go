@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -184,7 +185,7 @@ func TestRetryIsIdentical(t *testing.T) {
 	for _, faults := range [][]fault{
 		{drop, drop, drop}, {loseAck}, {drop, loseAck}, {refuse, refuse}, {doubt}, {loseAck, drop}, {doubt, drop, loseAck},
 	} {
-		t.Run(fmt.Sprint(faults), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d", faults), func(t *testing.T) {
 			f := newFakeLog()
 			w := openFake(t, f, testConfig(1))
 			f.mu.Lock()
@@ -317,7 +318,7 @@ func TestStalled(t *testing.T) {
 }
 
 func TestFailure(t *testing.T) {
-	successor := func(t *testing.T, f *fakeLog) { openFake(t, f, testConfig(2)) }
+	successor := func(t *testing.T, f *fakeLog) { t.Helper(); openFake(t, f, testConfig(2)) }
 	for _, tc := range []struct {
 		name    string
 		deleted bool
@@ -328,7 +329,7 @@ func TestFailure(t *testing.T) {
 		{"log deleted", true, func(_ *testing.T, f *fakeLog) { f.truncate(len(f.recs)) }, ErrFenced},
 		{"log lost", false, func(_ *testing.T, f *fakeLog) { f.truncate(len(f.recs)) }, ErrDamaged},
 		{"rolled back", false, func(_ *testing.T, f *fakeLog) { f.truncate(1) }, ErrRolledBack},
-		{"newest record damaged", false, func(t *testing.T, f *fakeLog) {
+		{"newest record damaged", false, func(_ *testing.T, f *fakeLog) {
 			f.truncate(1)
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -403,7 +404,7 @@ func TestCloseFlushes(t *testing.T) {
 	f.faults = []fault{drop, loseAck}
 	var last chan error
 	for i := range 3000 {
-		last = put(t, w, fmt.Sprint(i))
+		last = put(t, w, strconv.Itoa(i))
 	}
 	if err := w.Close(testContext(t)); err != nil {
 		t.Fatal(err)

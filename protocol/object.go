@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -73,6 +74,16 @@ func wrongType(name, want string) error {
 func (p Params) Has(name string) bool {
 	_, ok := p.get(name)
 	return ok
+}
+
+// Unknown returns the first member whose name is none of names.
+func (p Params) Unknown(names ...string) (string, bool) {
+	for _, m := range p.members {
+		if !slices.Contains(names, string(m.name)) {
+			return string(m.name), true
+		}
+	}
+	return "", false
 }
 
 // Each getter returns zero, false and nil for a member that is absent or null,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"rejoin/agent/jsonl"
 	"rejoin/journal"
@@ -123,15 +124,13 @@ func TestStdoutBoundAfterTheEnd(t *testing.T) {
 		_ = s.child.stdout.Close() // nobody reads any more: ends a write that waits
 	})
 	line := append(bytes.Repeat([]byte("7"), 100), '\n')
-	for range 1000 {
-		if _, err := w.Write(line); err != nil {
-			break
-		}
+	if _, err := w.Write(bytes.Repeat(line, 600)); err != nil { // less than a pipe holds
+		t.Fatal(err)
 	}
 	_ = w.Close()
 	<-closed
 	if !out.truncated {
-		t.Error("100 kB were taken where 1 kB was allowed")
+		t.Error("60 kB were taken where 1 kB was allowed")
 	}
 }
 
@@ -152,4 +151,20 @@ func BenchmarkStdout(b *testing.B) {
 	_ = w.Close()
 	<-done
 	b.ReportMetric(float64(f.head)/b.Elapsed().Seconds(), "events/s")
+}
+
+// Proves I-W2 at a run's end: lines that wait for the journal when the child is
+// gone still come before session_end.
+func TestEndComesAfterTheLastLine(t *testing.T) {
+	s, f, w := newFakeStdout(t)
+	f.full = true
+	out := s.newStdout(t.Context())
+	done := inBackground(out.run)
+	_, _ = w.WriteString(strings.Repeat("1\n", 20000)) // more than a batch, less than a pipe
+	_ = w.Close()
+	s.drain(out, done, ending{gone: true, drainUntil: time.Now().Add(drainExited)})
+	s.record(ending{why: endExited}, out.truncated)
+	if n := len(f.bodies); n != 20001 || !strings.HasPrefix(f.bodies[n-1], `{"type":"session_end"`) {
+		t.Errorf("%d events, the last is %s", n, f.bodies[n-1])
+	}
 }

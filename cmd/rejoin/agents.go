@@ -36,7 +36,7 @@ func knownAgents() map[string]broker.AgentConfig {
 
 // resolveAgents completes the agents: the program after --, those of the
 // configuration, or else the demo and the known ones that are installed.
-func (s *settings) resolveAgents(exe string) error {
+func (s *settings) resolveAgents() error {
 	if s.Agents == nil {
 		s.Agents = map[string]broker.AgentConfig{}
 	}
@@ -48,7 +48,7 @@ func (s *settings) resolveAgents(exe string) error {
 		s.Default = childAgent
 	}
 	if len(s.Agents) == 0 {
-		s.offerAgents(exe)
+		s.offerAgents()
 	}
 	for name, a := range s.Agents {
 		if a.Options == nil {
@@ -73,8 +73,8 @@ func (s *settings) resolveAgents(exe string) error {
 }
 
 // offerAgents is what a server offers that is told nothing.
-func (s *settings) offerAgents(exe string) {
-	s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{exe, "demo-agent"}}
+func (s *settings) offerAgents() {
+	s.Agents[demoAgent] = broker.AgentConfig{Adapter: demoAgent, Argv: []string{thisProgram, "demo-agent"}}
 	orDefault(&s.Default, demoAgent)
 	look := s.lookPath
 	if look == nil {

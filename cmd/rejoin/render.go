@@ -173,7 +173,8 @@ type brokerEvent struct {
 	Params  struct {
 		Text string `json:"text"`
 	} `json:"params"`
-	Outcome  protocol.Outcome `json:"outcome"`
+	Outcome  protocol.Outcome `json:"outcome"` // of a question: how it was answered
+	By       string           `json:"resolvedBy"`
 	ExitCode *int             `json:"exitCode"`
 	Signal   *string          `json:"signal"`
 	Text     string           `json:"text"`
@@ -207,6 +208,10 @@ func (v *view) broker(w *bufio.Writer, e client.Event) error {
 			return nil
 		}
 		return v.line(w, fmt.Sprintf("-- command %s", b.Outcome))
+	case protocol.TypeInteraction:
+		return v.line(w, fmt.Sprintf("-- %s, says %s", b.Outcome, b.By))
+	case protocol.TypeCommandReleased:
+		return nil // it was shown when it was sent
 	case protocol.TypeSessionStart:
 		return v.line(w, fmt.Sprintf("-- %s started (pid %d)", b.Agent, b.PID))
 	case protocol.TypeSessionResumed:

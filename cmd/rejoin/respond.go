@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -69,12 +68,6 @@ func (a *app) respond(ctx context.Context, c *conn, args []string, value json.Ra
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("respond: %w", context.DeadlineExceeded))
 	defer cancel()
 	r, err := c.Respond(ctx, info.ID, args[1], args[2], value, client.SendOptions{CommandID: id})
-	var rpc *client.RPCError
-	if errors.As(err, &rpc) && rpc.Code == protocol.CodeAlreadyResolved {
-		if by, outcome := rpc.Resolved(); by != "" {
-			return fmt.Errorf("%w: %s by %s", err, plainLine(outcome), plainLine(by))
-		}
-	}
 	if err != nil {
 		return err
 	}

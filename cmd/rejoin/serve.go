@@ -107,11 +107,7 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		return nil, err
 	}
 	s.dataDir = dir
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	return &s, s.resolve(exe)
+	return &s, s.resolve()
 }
 
 // errStopped is the cause of an orderly stop.

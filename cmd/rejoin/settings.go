@@ -70,6 +70,11 @@ const (
 	listenDefault = "tcp://127.0.0.1:9800"
 	childAgent    = "default" // the agent after --
 
+	// thisProgram is the server's own executable for whoever it spawns (proc(5)).
+	// A session keeps its argv, and a path may be gone or another version by the
+	// time it is resumed: after an upgrade, or under go run.
+	thisProgram = "/proc/self/exe"
+
 	requestBytesMin = 1 << 10
 	requestBytesMax = 64 << 20
 	eventBytesMin   = 1 << 10
@@ -101,11 +106,10 @@ func (s *settings) load(path string) error {
 	return nil
 }
 
-// resolve fills what is derived and checks everything; exe is this program.
-func (s *settings) resolve(exe string) error {
+// resolve fills what is derived and checks everything.
+func (s *settings) resolve() error {
 	for _, check := range []func() error{
-		func() error { return s.resolveAgents(exe) },
-		s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveRetention, s.resolveLog,
+		s.resolveAgents, s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveRetention, s.resolveLog,
 	} {
 		if err := check(); err != nil {
 			return &usageError{err}

@@ -120,14 +120,14 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 
 func TestDemoAgentIsTheDefault(t *testing.T) {
 	s := defaultSettings()
-	if err := s.resolveAgents("/bin/rejoin"); err == nil {
+	if err := s.resolveAgents(); err == nil {
 		t.Error("a data directory is not required") // brokerConfig is checked with it
 	}
 	s.dataDir = "/data"
-	if err := s.resolveAgents("/bin/rejoin"); err != nil {
+	if err := s.resolveAgents(); err != nil {
 		t.Fatal(err)
 	}
-	if a := s.Agents[s.Default]; s.Default != demoAgent || a.Adapter != demoAgent || a.Argv[0] != "/bin/rejoin" || a.Argv[1] != "demo-agent" {
+	if a := s.Agents[s.Default]; s.Default != demoAgent || a.Adapter != demoAgent || a.Argv[0] != "/proc/self/exe" || a.Argv[1] != "demo-agent" {
 		t.Errorf("default %s: %+v", s.Default, a)
 	}
 }
@@ -163,7 +163,7 @@ func TestKnownAgentsAreOffered(t *testing.T) {
 		}
 		return "", exec.ErrNotFound
 	}
-	if err := s.resolveAgents("/bin/rejoin"); err != nil {
+	if err := s.resolveAgents(); err != nil {
 		t.Fatal(err)
 	}
 	a, ok := s.Agents["pi"]
@@ -173,7 +173,7 @@ func TestKnownAgentsAreOffered(t *testing.T) {
 	}
 	s = defaultSettings()
 	s.dataDir, s.child, s.lookPath = "/data", []string{"cat"}, func(string) (string, error) { return "/x", nil }
-	if err := s.resolveAgents("/bin/rejoin"); err != nil || len(s.Agents) != 1 {
+	if err := s.resolveAgents(); err != nil || len(s.Agents) != 1 {
 		t.Errorf("a configured server offers more: %+v, %v", s.Agents, err)
 	}
 }
@@ -196,7 +196,7 @@ func TestAgentOptions(t *testing.T) {
 			if err := s.load(write(t, "c.yaml", "agents: {a: {"+c.agent+"}}\n")); err != nil {
 				t.Fatal(err)
 			}
-			err := s.resolveAgents("/bin/rejoin")
+			err := s.resolveAgents()
 			if c.says != "" {
 				if err == nil || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%v", err)

@@ -116,7 +116,7 @@ func TestFloodHarmsNobody(t *testing.T) {
 		worst = max(worst, time.Since(began))
 	}
 	t.Logf("worst round trip beside a flood: %v", worst)
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": flood, "graceMs": 500})
+	must(t, cl, "stop_session", map[string]any{"sessionId": flood, "graceMs": 500})
 }
 
 // TestChildThatDoesNotRead: commands to it are bounded and hurt nobody; stop ends
@@ -144,8 +144,8 @@ func TestChildThatDoesNotRead(t *testing.T) {
 	}
 	send(t, other, quiet, "c", map[string]any{})
 	ofType(t, st, "got")
-	do[any](t, other, "list_sessions", nil)
-	do[any](t, other, "stop_session", map[string]any{"sessionId": deaf, "graceMs": 500})
+	must(t, other, "list_sessions", nil)
+	must(t, other, "stop_session", map[string]any{"sessionId": deaf, "graceMs": 500})
 }
 
 // TestTermUnderBackpressure: SIGTERM ends everything within 10 s though a child

@@ -3,6 +3,7 @@ package blackbox
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -84,9 +85,16 @@ var steps = map[string]struct {
 	"deaf":       {0, func(*script, []string) error { signal.Ignore(syscall.SIGTERM, syscall.SIGHUP); return nil }},
 	"closestdin": {0, func(*script, []string) error { return os.Stdin.Close() }},
 	"linger":     {0, func(*script, []string) error { <-time.After(10 * time.Minute); return nil }},
-	"exit":       {1, func(s *script, a []string) error { s.out.Flush(); os.Exit(number(a[0])); return nil }},
-	"kill":       {0, func(s *script, _ []string) error { s.out.Flush(); return syscall.Kill(os.Getpid(), syscall.SIGKILL) }},
-	"env":        {1, func(s *script, a []string) error { return s.say(`{"type":"env","value":%q}`, os.Getenv(a[0])) }},
+	"exit":       {1, func(s *script, a []string) error { return errors.Join(s.out.Flush(), exit(number(a[0]))) }},
+	"kill": {0, func(s *script, _ []string) error {
+		return errors.Join(s.out.Flush(), syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	}},
+	"env": {1, func(s *script, a []string) error { return s.say(`{"type":"env","value":%q}`, os.Getenv(a[0])) }},
+}
+
+func exit(code int) error {
+	os.Exit(code)
+	return nil
 }
 
 func number(s string) int {

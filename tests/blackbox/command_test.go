@@ -54,7 +54,7 @@ func TestDedupe(t *testing.T) {
 		s.Run()
 		cl = harness.Dial(t, s)
 		check("without an owner")
-		do[any](t, cl, "resume_session", map[string]any{"sessionId": session})
+		must(t, cl, "resume_session", map[string]any{"sessionId": session})
 		check("next run")
 	}
 	marker := send(t, cl, session, "c2", "marker")

@@ -225,7 +225,7 @@ func TestSilentNotifications(t *testing.T) {
 func TestAuthentication(t *testing.T) {
 	s := harness.Start(t, harness.Options{Args: []string{"--auth-timeout", "2s"}})
 	w := harness.DialWire(t, s)
-	for _, method := range []string{"list_sessions", "start_session", "server_status", "subscribe", "nope", "watch_sessions", "read_events"} {
+	for _, method := range []string{"list_sessions", "start_session", "server_status", "subscribe", "nope", "read_events"} {
 		w.Send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{"sessionId":"x","argv":["/bin/true"]}}`+"\n", method))
 		line := w.Line()
 		if a := parse(t, line); a.Error == nil || a.Error.Code != -32001 || a.Error.Data.Reason != "auth_required" {

@@ -18,7 +18,8 @@ type end struct {
 	Signal   *string
 }
 
-// TestEnds: what the last event of a run says of how it ended. Proves I-W2.
+// TestEnds: what the last event of a run says of how it ended, after every line,
+// though a pipe was full of them when the child exited. Proves I-W2.
 func TestEnds(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	zero, three := 0, 3
@@ -28,15 +29,15 @@ func TestEnds(t *testing.T) {
 		code   *int
 		signal bool
 	}{
-		{"exit 0", []string{"count", "1", "50", "0", "exit", "0"}, &zero, false},
-		{"exit 3", []string{"count", "1", "50", "0", "stderr", "5000", "exit", "3"}, &three, false},
-		{"killed", []string{"count", "1", "50", "0", "kill"}, nil, true},
+		{"exit 0", []string{"count", "1", "5000", "100", "exit", "0"}, &zero, false},
+		{"exit 3", []string{"count", "1", "5000", "100", "stderr", "5000", "exit", "3"}, &three, false},
+		{"killed", []string{"count", "1", "5000", "100", "kill"}, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := harness.Dial(t, s)
 			session := start(t, cl, c.steps...)
 			st := subscribe(t, cl, session, fromStart)
-			numbered(t, st, 1, 50)
+			numbered(t, st, 1, 5000)
 			e := body[end](t, next(t, st))
 			if e.Type != "session_end" || e.Reason != "exited" || (e.Signal != nil) != c.signal || (e.ExitCode == nil) != (c.code == nil) || c.code != nil && *c.code != *e.ExitCode {
 				t.Fatalf("the end is %+v", e)
@@ -52,7 +53,7 @@ func TestEnds(t *testing.T) {
 				t.Fatalf("send to it: %+v", e)
 			}
 			late := subscribe(t, harness.Dial(t, s), session, fromStart)
-			numbered(t, late, 1, 50)
+			numbered(t, late, 1, 5000)
 			ofType(t, late, "session_end")
 		})
 	}
@@ -138,7 +139,7 @@ func TestOrphansOfAKilledServer(t *testing.T) {
 	if b := body[struct{ Type, Reason string }](t, e); b.Type != "session_interrupted" || b.Reason != "server_restart" {
 		t.Fatalf("after the restart comes %s", e.Body)
 	}
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session})
+	must(t, cl, "stop_session", map[string]any{"sessionId": session})
 	if e := body[end](t, next(t, st)); e.Type != "session_end" || e.Reason != "stopped" || e.ExitCode != nil || e.Signal != nil {
 		t.Fatalf("stopping it gives %+v", e)
 	}
@@ -159,7 +160,7 @@ func TestClosedStdin(t *testing.T) {
 	st := subscribe(t, cl, other, fromStart)
 	send(t, cl, other, "c", map[string]any{})
 	ofType(t, st, "got")
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 500})
+	must(t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 500})
 	refuse(t, cl, -32004, "send", map[string]any{"sessionId": session, "command": 1})
 }
 
@@ -235,7 +236,7 @@ func TestSecondServer(t *testing.T) {
 	if log := second.LogTail(); !strings.Contains(log, fmt.Sprint(s.PID())) {
 		t.Fatalf("the refusal does not name process %d: %s", s.PID(), log)
 	}
-	do[any](t, harness.Dial(t, s), "ping", nil)
+	must(t, harness.Dial(t, s), "ping", nil)
 }
 
 // TestSignals: SIGINT ends the server like SIGTERM.

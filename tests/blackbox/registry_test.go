@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,9 +52,9 @@ func TestChosenID(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	cl := harness.Dial(t, s)
 	params := map[string]any{"argv": harness.ChildArgv("script", "echo"), "sessionId": "My_session-1"}
-	do[any](t, cl, "start_session", params)
+	must(t, cl, "start_session", params)
 	refuse(t, cl, -32006, "start_session", params)
-	do[any](t, cl, "delete_session", map[string]any{"sessionId": "My_session-1"})
+	must(t, cl, "delete_session", map[string]any{"sessionId": "My_session-1"})
 	refuse(t, cl, -32006, "start_session", params)
 }
 
@@ -94,7 +93,7 @@ func TestDelete(t *testing.T) {
 	s.Kill9()
 	s.Run()
 	cl = harness.Dial(t, s)
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": other})
+	must(t, cl, "stop_session", map[string]any{"sessionId": other})
 	gone()
 	refuse(t, cl, -32000, "delete_session", map[string]any{"sessionId": "never-was"})
 }
@@ -110,7 +109,7 @@ func TestListAndTitle(t *testing.T) {
 	for range 5 {
 		ids = append(ids, start(t, cl, "echo"))
 	}
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": ids[1]})
+	must(t, cl, "stop_session", map[string]any{"sessionId": ids[1]})
 	list := func(params map[string]any) string {
 		t.Helper()
 		var got []string
@@ -131,8 +130,8 @@ func TestListAndTitle(t *testing.T) {
 		}
 	}
 	st := subscribe(t, cl, ids[0], fromStart)
-	do[any](t, cl, "set_title", map[string]any{"sessionId": ids[0], "title": "Größe"})
-	do[any](t, cl, "set_title", map[string]any{"sessionId": ids[1], "title": "ended"})
+	must(t, cl, "set_title", map[string]any{"sessionId": ids[0], "title": "Größe"})
+	must(t, cl, "set_title", map[string]any{"sessionId": ids[1], "title": "ended"})
 	ofType(t, st, "session_title")
 	s.Kill9()
 	s.Run()
@@ -140,60 +139,6 @@ func TestListAndTitle(t *testing.T) {
 	if a, b := get(t, cl, ids[0]).Title, get(t, cl, ids[1]).Title; a != "Größe" || b != "ended" {
 		t.Fatalf("titles after a restart: %q, %q", a, b)
 	}
-}
-
-// TestWatchSessions: the state of all sessions, then its changes.
-func TestWatchSessions(t *testing.T) {
-	s := harness.Start(t, harness.Options{})
-	w := harness.DialWire(t, s)
-	w.Authenticate(s.Token())
-	w.Send(`{"jsonrpc":"2.0","id":1,"method":"watch_sessions","params":{}}` + "\n")
-	type watched struct {
-		Method string
-		Params struct {
-			SubscriptionID uint64
-			SessionID      string
-			Session        info
-		}
-		Result *struct {
-			SubscriptionID uint64
-			Sessions       []info
-		}
-	}
-	read := func() (watched, string) {
-		t.Helper()
-		line := w.Line()
-		var m watched
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatalf("%v in %s", err, line)
-		}
-		return m, line
-	}
-	first, line := read()
-	if first.Result == nil || first.Result.Sessions == nil || len(first.Result.Sessions) != 0 {
-		t.Fatalf("watch_sessions answered %s", line)
-	}
-	cl := harness.Dial(t, s)
-	session := start(t, cl, "echo")
-	await := func(what string, ok func(watched) bool) {
-		t.Helper()
-		for {
-			m, _ := read()
-			if m.Params.SubscriptionID != first.Result.SubscriptionID {
-				t.Fatalf("a notification of %d", m.Params.SubscriptionID)
-			}
-			if ok(m) {
-				return
-			}
-		}
-	}
-	await("running", func(m watched) bool { return m.Params.Session.ID == session && m.Params.Session.State == "running" })
-	do[any](t, cl, "set_title", map[string]any{"sessionId": session, "title": "new"})
-	await("title", func(m watched) bool { return m.Params.Session.Title == "new" })
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session})
-	await("exited", func(m watched) bool { return m.Params.Session.State == "exited" })
-	do[any](t, cl, "delete_session", map[string]any{"sessionId": session})
-	await("removed", func(m watched) bool { return m.Method == "session_removed" && m.Params.SessionID == session })
 }
 
 // TestSnapshotNow: get_snapshot without a place, of live and ended sessions.
@@ -212,7 +157,7 @@ func TestSnapshotNow(t *testing.T) {
 	if a.Seq != get(t, cl, session).Head || a.State.Status != "idle" || len(a.StateHash) != 64 {
 		t.Fatalf("live: %+v", a)
 	}
-	do[any](t, cl, "stop_session", map[string]any{"sessionId": session})
+	must(t, cl, "stop_session", map[string]any{"sessionId": session})
 	if b := do[snap](t, cl, "get_snapshot", map[string]any{"sessionId": session}); b.Seq <= a.Seq || b.State.Status != "ended" {
 		t.Fatalf("ended: %+v", b)
 	}

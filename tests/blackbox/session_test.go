@@ -47,8 +47,14 @@ func do[T any](t *testing.T, c *harness.Client, method string, params map[string
 	return r
 }
 
+// must makes a request that must succeed.
+func must(t *testing.T, c *harness.Client, method string, params map[string]any) {
+	t.Helper()
+	do[json.RawMessage](t, c, method, params)
+}
+
 // refuse makes a request that must fail with the code.
-func refuse(t *testing.T, c *harness.Client, code int, method string, params map[string]any) *harness.RPCError {
+func refuse(t *testing.T, c *harness.Client, code int, method string, params map[string]any) harness.RPCError {
 	t.Helper()
 	raw, err := c.Call(harness.Context(t), method, params)
 	var e *harness.RPCError
@@ -58,7 +64,7 @@ func refuse(t *testing.T, c *harness.Client, code int, method string, params map
 	if e.Code != code {
 		t.Fatalf("%s %v answered %v; want error %d", method, params, e, code)
 	}
-	return e
+	return *e
 }
 
 // start starts a session whose child obeys the steps, under adapter jsonl.

@@ -116,6 +116,35 @@ func TestTwoBrokers(t *testing.T) {
 	}
 }
 
+// A run whose end the registry does not know yet is not running: resuming it
+// must not be answered with an empty success.
+func TestResumeBeforeTheEndIsRecorded(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	s := w.startSession(broker.StartParams{})
+	ended := s
+	ended.State, ended.Status, ended.PID = "exited", protocol.StatusEnded, nil
+	w.worker.setRefuse(func(req protocol.WorkerRequest) *protocol.WorkerReply {
+		switch req.Op {
+		case protocol.OpInfo:
+			return &protocol.WorkerReply{Infos: []protocol.LiveInfo{{Workspace: protocol.DefaultWorkspace, SessionInfo: ended}}}
+		case protocol.OpStop: // the child is dead, its end not durable
+			return &protocol.WorkerReply{}
+		case protocol.OpStart, protocol.OpResume, protocol.OpCommand, protocol.OpStatus, protocol.OpTitle:
+		}
+		return nil
+	})
+	_, err := w.broker.Resume(w.ctx, admin, s.ID, "", nil)
+	wantReason(t, err, protocol.ReasonJournalUnavailable)
+	w.worker.setRefuse(nil)
+	w.worker.exit(w.ctx, key(s.ID),
+		protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndStopped})
+	again, err := w.broker.Resume(w.ctx, admin, s.ID, "", nil)
+	if err != nil || again.Run != s.Run+1 || again.State != "running" {
+		t.Fatalf("got %+v, %v", again, err)
+	}
+}
+
 func TestResumeFails(t *testing.T) {
 	w := newWorld(t)
 	w.start(true)
@@ -273,7 +302,7 @@ func TestRestart(t *testing.T) {
 	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
 		t.Error("a restart is scheduled: retryable")
 	}
-	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).State == "running" })
+	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).Status == protocol.StatusIdle })
 	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -286,6 +315,7 @@ func TestRestart(t *testing.T) {
 
 func TestSettled(t *testing.T) {
 	w := newWorld(t)
+	w.every = 300 * time.Millisecond
 	w.start(true)
 	id := w.startSession(broker.StartParams{}).ID
 	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {

@@ -194,12 +194,12 @@ func (p *puppet) begin(ctx context.Context, rec *protocol.SessionRecord, epoch p
 		return protocol.WorkerReply{Error: protocol.Errorf(protocol.ReasonInternal, "%v", err)}
 	}
 	s.w = w
-	p.mu.Lock()
-	p.sessions[rec.Key()] = s
-	p.mu.Unlock()
 	p.update(ctx, s, func(r *protocol.SessionRecord) {
 		r.Status, r.Head, r.PID, r.Exit = protocol.StatusIdle, w.Durable(), 4711, nil
 	})
+	p.mu.Lock() // only now: whoever sees the session live may end the test
+	p.sessions[rec.Key()] = s
+	p.mu.Unlock()
 	info := s.info()
 	return protocol.WorkerReply{Info: &info}
 }

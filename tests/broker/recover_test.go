@@ -201,6 +201,7 @@ func (w *world) store(bucket, key string, value any) {
 // TestUncleanBoot: sessions that may have lost acknowledged events begin a new epoch.
 func TestUncleanBoot(t *testing.T) {
 	w := newWorld(t)
+	w.every = 300 * time.Millisecond
 	w.start(true)
 	live := w.startSession(broker.StartParams{SessionID: "live", Title: "kept"})
 	w.send("live", "a", `1`)
@@ -279,7 +280,7 @@ func TestRecoverResumes(t *testing.T) {
 	w.startSession(broker.StartParams{SessionID: "s", Agent: "again"})
 	w.kill()
 	w.start(true)
-	harness.Eventually(t, "it runs again", func() bool { return w.info("s").State == "running" && w.info("s").Run == 3 })
+	harness.Eventually(t, "it runs again", func() bool { return w.info("s").Status == protocol.StatusIdle && w.info("s").Run == 3 })
 	wantHistory(t, w.history("s"), "1 1 session_start", "2 2 session_interrupted server_restart", "3 3 session_resumed")
 }
 

@@ -46,7 +46,7 @@ type world struct {
 
 func newWorld(tb testing.TB) *world {
 	tb.Helper()
-	w := &world{tb: tb, ctx: harness.Context(tb), dir: tb.TempDir(), every: 20 * time.Millisecond}
+	w := &world{tb: tb, ctx: harness.Context(tb), dir: tb.TempDir()}
 	tb.Cleanup(w.kill)
 	return w
 }

@@ -236,3 +236,28 @@ func TestChildAfterTheDashes(t *testing.T) {
 		return strings.Contains(want(t, s.Dir, "events", sid), `{"hello":1}`)
 	})
 }
+
+// A session of the demo agent can be resumed by a server that is another file:
+// after an upgrade, or under go run.
+func TestResumeAfterUpgrade(t *testing.T) {
+	old := filepath.Join(t.TempDir(), "old-rejoin")
+	b, err := os.ReadFile(harness.Binary(t))
+	if err == nil {
+		err = os.WriteFile(old, b, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := harness.Start(t, harness.Options{Bin: old})
+	sid := start(t, first.Dir)
+	first.Kill9()
+	if err := os.Remove(old); err != nil {
+		t.Fatal(err)
+	}
+	second := harness.Start(t, harness.Options{DataDir: first.Dir})
+	want(t, second.Dir, "resume", sid)
+	want(t, second.Dir, "send", sid, "count 2")
+	harness.Eventually(t, "the turn ends", func() bool {
+		return strings.Contains(want(t, second.Dir, "events", sid), `{"type":"agent_end"`)
+	})
+}

@@ -61,7 +61,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
-	node, err := journal.Start(ctx, journal.Config{Dir: dir, Durability: journal.Durability{Interval: 20 * time.Millisecond}, MaxBytes: 256 << 20, Logger: log})
+	node, err := journal.Start(ctx, journal.Config{Dir: dir, Durability: journal.Durability{Interval: 10 * time.Second}, MaxBytes: 256 << 20, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

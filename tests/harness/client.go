@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -89,17 +90,22 @@ func Connect(ctx context.Context, network, address, token string) (*Client, erro
 }
 
 // ConnectBuffer is Connect with a receive buffer of that many bytes in the
-// kernel (zero: as it comes).
+// kernel (zero: as it comes). It is set before the connection is made: set later
+// it leaves a window that carries next to nothing.
 func ConnectBuffer(ctx context.Context, network, address, token string, rcvbuf int) (*Client, error) {
 	var d net.Dialer
+	if rcvbuf > 0 {
+		d.Control = func(_, _ string, raw syscall.RawConn) error {
+			var inner error
+			err := raw.Control(func(fd uintptr) {
+				inner = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, rcvbuf)
+			})
+			return errors.Join(err, inner)
+		}
+	}
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConnection, err)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok && rcvbuf > 0 {
-		if err := tcp.SetReadBuffer(rcvbuf); err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
 	}
 	c := newClient(conn)
 	if token == "" {
@@ -151,12 +157,8 @@ func (c *Client) Pause() {
 	}
 }
 
-// Resume ends a Pause. A small receive buffer grows: through a window of a few
-// kilobytes even the loopback carries little.
+// Resume ends a Pause.
 func (c *Client) Resume() {
-	if tcp, ok := c.conn.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(1 << 20) // a closed connection has none
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.paused != nil {

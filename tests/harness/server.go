@@ -98,7 +98,7 @@ func (s *Server) TryRun(flags ...string) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the child has its own
 	args := []string{"serve", "--data-dir", s.Dir, "--ready-file", ready, "--allow-argv"}
 	for _, l := range s.listen {
 		args = append(args, "--listen", l)
@@ -185,6 +185,16 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Exited is closed when the newest process has ended.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
+
+// Killed reports whether the newest process has ended by SIGKILL, which nothing
+// but a test sends it.
+func (s *Server) Killed() bool {
+	if s.Alive() {
+		return false
+	}
+	status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
 
 // Alive reports whether the newest process still runs.
 func (s *Server) Alive() bool {

@@ -68,6 +68,7 @@ func BenchmarkParallel(b *testing.B) {
 // parallel appends b.N events over so many sessions: each waits for every
 // event (batch 0), or only for room before each batch.
 func parallel(b *testing.B, d journal.Durability, sessions, batch int) {
+	b.Helper()
 	n := start(b, journal.Config{Dir: b.TempDir(), Durability: d, MaxBytes: 8 << 30})
 	ws := make([]*journal.Writer, sessions)
 	for i := range ws {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -66,8 +67,35 @@ func TestBus(t *testing.T) {
 		t.Errorf("after stop: %v, want ErrNoOwner", err)
 	}
 	for i := range 100 {
-		if order[i] != fmt.Sprint(i) {
+		if order[i] != strconv.Itoa(i) {
 			t.Fatalf("request %d came at place %d", i, i)
 		}
+	}
+}
+
+// A service that outlives the node can still be stopped, and replies to nobody
+// do no harm.
+func TestBusStopsAfterClose(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	b := n.Bus()
+	replies := make(chan func([]byte), 1)
+	end, err := b.Serve("worker.w1", func(_ []byte, reply func([]byte)) { replies <- reply })
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := b.Request(deadline(t), "worker.w1", nil)
+		asked <- err
+	}()
+	reply := <-replies
+	stop(t, n)
+	reply([]byte("too late"))
+	end()
+	if err := <-asked; !errors.Is(err, journal.ErrUnavailable) {
+		t.Errorf("request of a closed node: %v, want ErrUnavailable", err)
+	}
+	if _, err := b.Serve("worker.w1", func([]byte, func([]byte)) {}); !errors.Is(err, journal.ErrUnavailable) {
+		t.Errorf("Serve on a closed node: %v, want ErrUnavailable", err)
 	}
 }

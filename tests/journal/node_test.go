@@ -297,6 +297,7 @@ func TestKillKeepsAcknowledged(t *testing.T) {
 
 // appendUntilKilled prints the seq of each event once it is acknowledged.
 func appendUntilKilled(t *testing.T, dir string) {
+	t.Helper()
 	d, err := journal.ParseDurability(os.Getenv("REJOIN_TEST_LEVEL"))
 	if err != nil {
 		t.Fatal(err)

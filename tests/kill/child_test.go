@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,12 +22,15 @@ import (
 // An order is a command to the child. K is its command id, so that what the
 // child received can be told without rejoin.
 type order struct {
-	Type string `json:"type"` // echo: answer; burst: print N lines; big: print one line of N bytes
+	Type string `json:"type"` // echo: answer; burst: print N lines at once; steady: print N lines, paced; big: print one line of N bytes; kill: kill the server
 	K    string `json:"k"`
 	N    int    `json:"n,omitempty"`
 }
 
-const batchLines = 128 // of a burst, in one write
+const (
+	batchLines = 64                   // in one write
+	batchGap   = 5 * time.Millisecond // between two of them when paced: ten clients keep up with that
+)
 
 // journals of the child: what it printed and what it received, per run.
 func outPath(dir, session string, run uint64) string {
@@ -97,16 +101,41 @@ func readOrders(in *os.File, orders chan<- order) {
 			}
 			batch = append(batch, line...)
 		}
+		read := parse(batch)
+		if slices.ContainsFunc(read, func(o order) bool { return o.Type == "kill" }) {
+			killServer(in, batch)
+			return
+		}
 		if !book(in, batch) {
 			return
 		}
-		for l := range bytes.Lines(batch) {
-			var o order
-			if json.Unmarshal(l, &o) != nil {
-				o.Type = "unreadable"
-			}
+		for _, o := range read {
 			orders <- o
 		}
+	}
+}
+
+func parse(batch []byte) []order {
+	var all []order
+	for l := range bytes.Lines(batch) {
+		var o order
+		if json.Unmarshal(l, &o) != nil {
+			o.Type = "unreadable"
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// killServer books what was read, without the fsync that a death of the server
+// does not need, and kills it at once: whatever reached this child before it was
+// in the journal will be missing there.
+func killServer(in *os.File, batch []byte) {
+	if _, err := in.Write(batch); err != nil {
+		fmt.Fprintln(os.Stderr, "the child's book:", err)
+	}
+	if err := syscall.Kill(os.Getppid(), syscall.SIGKILL); err != nil {
+		fmt.Fprintln(os.Stderr, "kill the server:", err)
 	}
 }
 
@@ -126,42 +155,65 @@ type flood struct {
 	run  uint64
 	n    int // lines printed
 	left int // of bursts
+	slow int // of steady ones
 	out  *os.File
 	rng  *rand.Rand
 	buf  []byte
 }
 
 func (f *flood) loop(orders <-chan order) int {
+	gap := time.NewTicker(batchGap)
+	defer gap.Stop()
 	f.line(`"type":"hello"`)
 	for f.print() {
-		var o order
-		ok := true
-		if f.left == 0 {
-			o, ok = <-orders
-		} else {
-			select {
-			case o, ok = <-orders:
-			default:
-			}
-		}
+		o, ok := f.next(orders, gap.C)
 		if !ok {
 			f.line(`"type":"bye"`)
 			f.print()
 			return 0
 		}
 		f.obey(o)
-		for range min(f.left, batchLines) {
-			f.tick()
-			f.left--
-		}
 	}
 	return 1
+}
+
+// next waits for an order, or for when the next lines are due, and makes those.
+func (f *flood) next(orders <-chan order, gap <-chan time.Time) (o order, ok bool) {
+	switch {
+	case f.left > 0:
+		select {
+		case o, ok = <-orders:
+			return o, ok
+		default:
+			f.ticks(&f.left)
+			return order{}, true
+		}
+	case f.slow > 0:
+		select {
+		case o, ok = <-orders:
+			return o, ok
+		case <-gap:
+			f.ticks(&f.slow)
+			return order{}, true
+		}
+	}
+	o, ok = <-orders
+	return o, ok
+}
+
+func (f *flood) ticks(left *int) {
+	for range min(*left, batchLines) {
+		f.tick()
+		*left--
+	}
 }
 
 func (f *flood) obey(o order) {
 	switch o.Type {
 	case "burst":
 		f.left += o.N
+	case "steady":
+		f.slow += o.N
 	case "echo":
 		f.line(fmt.Sprintf(`"type":"echo","k":%q`, o.K))
 	case "big":

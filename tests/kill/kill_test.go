@@ -4,6 +4,7 @@
 package kill_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,7 +21,8 @@ const (
 	roundsPerSession = 4
 	eventsBeforeKill = 5000
 	ordersBeforeKill = 20
-	burstLines       = 120_000 // more than any round lets the child print
+	steadyLines      = 1_000_000 // more than any round lets the child print
+	burstLines       = 20_000
 )
 
 // durabilities alternate from start to start of the server.
@@ -83,7 +85,7 @@ type killer struct {
 // row is what a round prints.
 type row struct {
 	round, starts          int
-	onAck                  bool
+	on                     string
 	headBefore, headAtKill uint64 // of the log
 	headAfter              uint64
 	sentBefore, sentAtKill int64
@@ -97,7 +99,7 @@ func (k *killer) round(round int) {
 	if k.w == nil {
 		k.w, k.lived = newWorld(k.t, k.server, k.dir), 0
 	}
-	r := &row{round: round, starts: k.starts, onAck: k.rng.IntN(2) == 0}
+	r := &row{round: round, starts: k.starts, on: []string{onEvent, onAck, onInput}[k.rng.IntN(3)]}
 	k.kill(r)
 	k.restart(r)
 	k.verify(r)
@@ -116,23 +118,29 @@ func (k *killer) kill(r *row) {
 	r.headBefore, r.sentBefore = w.info(c).Head, w.sentOrders.Load()
 	p := &trap{
 		seq: r.headBefore + eventsBeforeKill + uint64(k.rng.IntN(8000)), acks: w.acks.Load() + ordersBeforeKill + int64(k.rng.IntN(40)),
-		onAck: r.onAck, kill: k.server.KillNow, caught: make(chan struct{}),
+		on: r.on, kill: k.server.KillNow, caught: make(chan struct{}),
 	}
 	w.trap.Store(p)
 	w.level.Store(talking)
 	ctx := harness.Context(k.t)
 	if k.rng.IntN(3) == 0 {
-		if err := w.observers[0].give(ctx, c, "big", 5<<20); tolerate(err) != nil {
-			k.t.Fatal(err)
-		}
+		k.give(ctx, c, "big", 5<<20)
 	}
-	if err := w.observers[0].give(ctx, c, "burst", burstLines); tolerate(err) != nil {
-		k.t.Fatal(err)
+	if k.rng.IntN(3) == 0 {
+		k.give(ctx, c, "burst", burstLines)
 	}
+	k.give(ctx, c, "steady", steadyLines)
+	asked := false
 	harness.Eventually(k.t, fmt.Sprintf("event %d and %d acknowledgements, then the kill", p.seq, p.acks), func() bool {
 		w.check()
+		if p.due(w) && !asked {
+			asked = true
+			k.give(ctx, c, "kill", 0)
+		}
 		select {
 		case <-p.caught:
+			return true
+		case <-k.server.Exited():
 			return true
 		default:
 			return false
@@ -142,8 +150,16 @@ func (k *killer) kill(r *row) {
 	w.trap.Store(nil)
 	w.level.Store(silent)
 	r.sentAtKill = w.sentOrders.Load()
-	if p.err != nil {
-		k.t.Fatalf("kill the server: %v", p.err)
+	if p.err != nil || !k.server.Killed() {
+		k.t.Fatalf("the server ended by itself, or could not be killed: %v\n%s", p.err, k.server.LogTail())
+	}
+}
+
+// give sends one order on a connection of its own.
+func (k *killer) give(ctx context.Context, c *harness.Client, kind string, n int) {
+	k.t.Helper()
+	if err := tolerate(k.w.observers[0].give(ctx, c, kind, n)); err != nil {
+		k.t.Fatalf("order %s: %v", kind, err)
 	}
 }
 
@@ -200,18 +216,17 @@ func (k *killer) resume(r *row) {
 	}
 	acks := w.acks.Load()
 	w.level.Store(talking)
-	if err := w.observers[1].give(harness.Context(k.t), c, "burst", 300); err != nil {
-		k.t.Fatal(err)
-	}
+	k.give(harness.Context(k.t), c, "burst", 300)
 	harness.Eventually(k.t, "commands are acknowledged after the resume", func() bool {
 		w.check()
 		return w.acks.Load() >= acks+ordersBeforeKill
 	})
-	r.headAfter = w.settle(c)
+	w.settle()
 	r.sentAfter = w.sentOrders.Load()
-	h := readHistory(k.t, c, w.session)
+	h := w.whole(c)
+	r.headAfter = uint64(len(h.events))
 	for _, o := range w.observers {
-		h.checkWhole(k.t, o)
+		h.checkSeen(k.t, o)
 		h.checkAcks(k.t, o)
 	}
 	h.checkInput(k.t, w)
@@ -221,11 +236,7 @@ func (k *killer) resume(r *row) {
 
 func (k *killer) print(r *row) {
 	k.t.Helper()
-	on := "event"
-	if r.onAck {
-		on = "ack"
-	}
-	printf(k.t, "%5d %-10.10s %-7s %-9s %7d %7d %7d %7d %7d %7d %8d %9.2fs %4d", r.round+1, k.w.session, durabilities[r.starts%len(durabilities)], on,
+	printf(k.t, "%5d %-10.10s %-7s %-9s %7d %7d %7d %7d %7d %7d %8d %9.2fs %4d", r.round+1, k.w.session, durabilities[r.starts%len(durabilities)], r.on,
 		r.headAfter-r.headBefore, r.headAtKill-r.headBefore, r.headAfter-r.headAtKill,
 		r.sentAfter-r.sentBefore, r.sentAtKill-r.sentBefore, r.sentAfter-r.sentAtKill, r.retried, r.recovered.Seconds(), r.headAfter)
 	if r.headAtKill-r.headBefore < eventsBeforeKill || r.sentAtKill-r.sentBefore < ordersBeforeKill || r.headAfter <= r.headAtKill || r.sentAfter <= r.sentAtKill {
@@ -242,24 +253,11 @@ func (k *killer) finish() {
 	}
 	w, c := k.w, harness.Dial(k.t, k.server)
 	call(k.t, c, "stop_session", map[string]any{"sessionId": w.session}, nil)
-	harness.Eventually(k.t, "session_end reached every observer", func() bool {
-		w.check()
-		head := w.info(c).Head
-		for _, o := range w.observers {
-			if o.seq.Load() != head {
-				return false
-			}
-		}
-		return true
-	})
-	h := readHistory(k.t, c, w.session)
+	h := w.whole(c)
 	if h.last() != "session_end" {
 		k.t.Fatalf("the log of a stopped session ends with %s", h.last())
 	}
 	k.compare(h, func(run uint64) bool { return run == h.runs })
-	for _, o := range w.observers {
-		h.checkWhole(k.t, o)
-	}
 	k.checkFresh(c, w.session, h)
 	w.end()
 	if k.kept == nil {

@@ -132,7 +132,7 @@ func (o *observer) stay(ctx context.Context, c *harness.Client) error {
 // milliseconds, as far as the world lets it; now and then it makes the notebooks
 // durable.
 func (o *observer) talk(ctx context.Context, c *harness.Client) error {
-	tick := time.NewTicker(8 * time.Millisecond)
+	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -142,7 +142,7 @@ func (o *observer) talk(ctx context.Context, c *harness.Client) error {
 			return nil
 		case <-tick.C:
 		}
-		if n%5 == 0 {
+		if n%3 == 0 {
 			o.events.sync()
 			o.sends.sync()
 		}

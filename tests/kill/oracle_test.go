@@ -2,10 +2,12 @@ package kill_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"rejoin/tests/harness"
@@ -128,15 +130,6 @@ func (h *history) checkSeen(t *testing.T, o *observer) {
 	}
 }
 
-// checkWhole demands that the client has the whole log, once.
-func (h *history) checkWhole(t *testing.T, o *observer) {
-	t.Helper()
-	h.checkSeen(t, o)
-	if got := o.seq.Load(); got != uint64(len(h.events)) {
-		t.Fatalf("broke I-J4: observer %s ended at %d, the log at %d", o.name, got, len(h.events))
-	}
-}
-
 // checkOutput compares the child events of each run with what the child booked:
 // a prefix, and everything for runs up to whole.
 func (h *history) checkOutput(t *testing.T, w *world, whole func(run uint64) bool) {
@@ -240,32 +233,51 @@ func (h *history) checkOutcomes(t *testing.T, received map[string]bool) {
 	}
 }
 
-// checkRetries sends every order again under its id and tells what must come back:
-// the first answer where there was one. alive: the session has an owner, so only
-// acknowledged orders are asked for (the others would be admitted now).
+// checkRetries sends every order again under its id, each client's at the same
+// time, and tells what must come back: the first answer where there was one.
+// alive: the session has an owner, so only acknowledged orders are asked for (the
+// others would be admitted now).
 func (h *history) checkRetries(t *testing.T, c *harness.Client, w *world, alive bool) (retried int) {
 	t.Helper()
 	ctx := harness.Context(t)
-	for _, o := range w.observers {
-		for _, s := range o.orders() {
-			if alive && s.Seq == 0 {
-				continue
+	counts, errs := make([]int, len(w.observers)), make([]error, len(w.observers))
+	var asking sync.WaitGroup
+	for i, o := range w.observers {
+		asking.Go(func() {
+			for _, s := range o.orders() {
+				if alive && s.Seq == 0 {
+					continue
+				}
+				counts[i]++
+				if errs[i] = h.retry(ctx, c, w.session, &s); errs[i] != nil {
+					return
+				}
 			}
-			retried++
-			r, err := sendOrder(ctx, c, w.session, &s)
-			admitted := h.admits[s.ID]
-			var refused *harness.RPCError
-			switch {
-			case s.Seq != 0 && (err != nil || !r.Duplicate || r.Seq != s.Seq):
-				t.Fatalf("broke I-B1: command %s was acknowledged at %d; its retry answered %+v, %v", s.ID, s.Seq, r, err)
-			case s.Seq == 0 && admitted != 0 && (err != nil || !r.Duplicate || r.Seq != admitted):
-				t.Fatalf("broke I-B1: command %s is in the log at %d; its retry answered %+v, %v", s.ID, admitted, r, err)
-			case s.Seq == 0 && admitted == 0 && (!errors.As(err, &refused) || refused.Code != -32004):
-				t.Fatalf("broke I-B1: command %s is not in the log and no child lives; its retry answered %+v, %v", s.ID, r, err)
-			}
-		}
+		})
+	}
+	asking.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range counts {
+		retried += n
 	}
 	return retried
+}
+
+func (h *history) retry(ctx context.Context, c *harness.Client, session string, s *sent) error {
+	r, err := sendOrder(ctx, c, session, s)
+	admitted := h.admits[s.ID]
+	var refused *harness.RPCError
+	switch {
+	case s.Seq != 0 && (err != nil || !r.Duplicate || r.Seq != s.Seq):
+		return fmt.Errorf("broke I-B1: command %s was acknowledged at %d; its retry answered %+v, %v", s.ID, s.Seq, r, err)
+	case s.Seq == 0 && admitted != 0 && (err != nil || !r.Duplicate || r.Seq != admitted):
+		return fmt.Errorf("broke I-B1: command %s is in the log at %d; its retry answered %+v, %v", s.ID, admitted, r, err)
+	case s.Seq == 0 && admitted == 0 && (!errors.As(err, &refused) || refused.Code != -32004):
+		return fmt.Errorf("broke I-B1: command %s is not in the log and no child lives; its retry answered %+v, %v", s.ID, r, err)
+	}
+	return nil
 }
 
 // checkConflict demands that another payload under a known id is refused.

@@ -51,11 +51,23 @@ const (
 type trap struct {
 	seq    uint64 // not before an event of this seq was seen
 	acks   int64  // nor before so many acknowledgements
-	onAck  bool   // kill on an acknowledgement; else on an event
+	on     string // what springs it: onEvent, onAck, or onInput, which the child does
 	sprung sync.Once
 	kill   func() error
 	err    error
 	caught chan struct{}
+}
+
+// What springs a trap.
+const (
+	onEvent = "event" // a client got one
+	onAck   = "ack"   // a client got one
+	onInput = "input" // the child read an order
+)
+
+// due reports whether enough has happened for a trap that the child springs.
+func (p *trap) due(w *world) bool {
+	return p.on == onInput && w.maxSeq.Load() >= p.seq && w.acks.Load() >= p.acks
 }
 
 func (p *trap) spring() {
@@ -72,14 +84,14 @@ func (w *world) sawEvent(seq uint64) {
 			break
 		}
 	}
-	if p := w.trap.Load(); p != nil && !p.onAck && seq >= p.seq && w.acks.Load() >= p.acks {
+	if p := w.trap.Load(); p != nil && p.on == onEvent && seq >= p.seq && w.acks.Load() >= p.acks {
 		p.spring()
 	}
 }
 
 func (w *world) sawAck() {
 	n := w.acks.Add(1)
-	if p := w.trap.Load(); p != nil && p.onAck && n >= p.acks && w.maxSeq.Load() >= p.seq {
+	if p := w.trap.Load(); p != nil && p.on == onAck && n >= p.acks && w.maxSeq.Load() >= p.seq {
 		p.spring()
 	}
 }
@@ -185,29 +197,42 @@ func call(t *testing.T, c *harness.Client, method string, params, result any) {
 	}
 }
 
-// settle stops the sending and waits until nothing moves: every order has an
-// answer and every observer has the session's head.
-func (w *world) settle(c *harness.Client) uint64 {
+// settle stops the sending of new orders and waits until each has an answer.
+func (w *world) settle() {
 	w.t.Helper()
-	var head uint64
 	w.level.Store(retrying)
-	quiet := func() bool {
+	harness.Eventually(w.t, "every order is answered", func() bool {
 		w.check()
 		for _, o := range w.observers {
 			if !o.settledAll() {
 				return false
 			}
 		}
-		before := head
-		head = w.info(c).Head
-		for _, o := range w.observers {
-			if o.seq.Load() != head {
-				return false
-			}
-		}
-		return before == head
-	}
-	harness.Eventually(w.t, "every order is answered and every observer has the head", quiet)
+		return true
+	})
 	w.level.Store(silent)
-	return head
+}
+
+// whole reads the log and waits until every observer has it to its end; while it
+// still grows, it is read again.
+func (w *world) whole(c *harness.Client) *history {
+	w.t.Helper()
+	for {
+		h := readHistory(w.t, c, w.session)
+		head, grew := uint64(len(h.events)), false
+		harness.Eventually(w.t, fmt.Sprintf("every observer of %s has the log up to %d (I-J4)", w.session, head), func() bool {
+			w.check()
+			for _, o := range w.observers {
+				seq := o.seq.Load()
+				grew = grew || seq > head
+				if seq < head {
+					return false
+				}
+			}
+			return true
+		})
+		if !grew {
+			return h
+		}
+	}
 }

@@ -1,53 +1,63 @@
 #!/usr/bin/env bash
-# Puts each known mistake into a copy of the tree and runs the kill test on it.
+# Puts each known mistake into a copy of the tree and runs the test that must
+# find it.
 #
 #   run.sh [NAME...]      names without suffix; none: all
 #
-# NAME.mutant.patch must make the test fail, and its failure names the promise that
-# broke. NAME.control.patch must let it pass: it holds only the adversity (lost
-# live records, say) that the mutant of that name comes with, so that the failure
-# is the mistake's and not the adversity's.
-# ROUNDS (6) is how many deaths a mutant may survive; TRIES (3) how often it is run.
+# A patch begins with the lines Promise:, Mistake: and Run:. NAME.mutant.patch must
+# make Run fail. NAME.control.patch must let it pass: it holds only the adversity
+# (lost live records, say) that the mutant of that name comes with, so that the
+# failure is the mistake's and not the adversity's.
+#
+# ROUNDS (6): how often the kill test kills per try. TRIES (3): how often a mutant
+# is run before it counts as not found.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-rounds=${ROUNDS:-6}
 tries=${TRIES:-3}
-copy=$(mktemp -d)
-trap 'rm -rf "$copy"' EXIT
+copy=${MUTANTS_DIR:-${TMPDIR:-/tmp}/rejoin-mutants-$(id -u)} # fixed, so that the build cache helps
+export KILL_ROUNDS=${ROUNDS:-6}
+mkdir -p "$copy" || exit 2
+exec 9>"$copy/lock"
+flock -n 9 || { echo "another run uses $copy"; exit 2; }
 failed=0
 
-# attempt PATCH: builds the patched tree and runs the kill test with its binary.
-attempt() {
-  rm -rf "$copy/tree" && mkdir "$copy/tree" || return 2
-  (cd "$root" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$copy/tree") || return 2
-  (cd "$copy/tree" && git apply --unsafe-paths --directory="$copy/tree" "$1") 2>"$copy/apply" ||
-    (cd "$copy/tree" && patch -s -p1 <"$1") || return 2
-  (cd "$copy/tree" && go build -o "$copy/rejoin" ./cmd/rejoin) || return 2
-  (cd "$root" && REJOIN_BIN="$copy/rejoin" KILL_ROUNDS=$rounds go test -count=1 -timeout 20m -run TestKill ./tests/kill) >"$copy/out" 2>&1
+# prepare PATCH: a fresh copy of the tree with the patch in it, which builds.
+prepare() {
+  rm -rf "$copy/tree" && mkdir "$copy/tree" || return 1
+  (cd "$root" && git ls-files -z --cached --others --exclude-standard |
+    while IFS= read -r -d '' f; do [ -f "$f" ] && printf '%s\0' "$f"; done |
+    xargs -0 cp -p --parents -t "$copy/tree") || return 1
+  (cd "$copy/tree" && git apply "$1" && go build ./...) >"$copy/out" 2>&1
 }
 
-for patch in "$here"/*.patch; do
-  [ -e "$patch" ] || { echo "no patches in $here"; exit 1; }
-  file=$(basename "$patch")
-  name=${file%.patch}
+for file in "$here"/*.patch; do
+  [ -e "$file" ] || { echo "no patches in $here"; exit 2; }
+  name=$(basename "$file" .patch)
+  kind=${name##*.}
+  name=${name%.*}
   if [ $# -gt 0 ]; then
-    case " $* " in *" ${name%.*} "*) ;; *) continue ;; esac
+    case " $* " in *" $name "*) ;; *) continue ;; esac
   fi
-  seen=0
+  promise=$(sed -n 's/^Promise: //p;/^---/q' "$file")
+  run=$(sed -n 's/^Run: //p;/^---/q' "$file")
+  if ! prepare "$file"; then
+    echo "FAIL  $kind $name: does not apply or build"
+    sed 's/^/      /' "$copy/out" | head -n 5
+    failed=1
+    continue
+  fi
+  found=0
   for ((i = 1; i <= tries; i++)); do
-    attempt "$patch"
-    code=$?
-    [ $code -eq 2 ] && ! grep -q . "$copy/out" 2>/dev/null && break
-    [ $code -ne 0 ] && { seen=$i; break; }
-    case $name in *.control) break ;; esac
+    (cd "$copy/tree" && eval "$run") >"$copy/out" 2>&1 || { found=$i; break; }
+    [ "$kind" = control ] && break
   done
-  why=$(grep -m1 -oE 'broke [^:]+:.*' "$copy/out" 2>/dev/null | cut -c1-160)
-  case $name in
-    *.control)
-      if [ "$code" -eq 0 ]; then echo "ok    $name: the test passes"; else echo "FAIL  $name: the test fails without the mistake: $why"; failed=1; fi ;;
-    *)
-      if [ "$seen" -gt 0 ] && [ -n "$why" ]; then echo "ok    $name: found at try $seen: $why"; else echo "FAIL  $name: not found in $tries tries of $rounds rounds (status $code)"; failed=1; fi ;;
+  why=$(grep -vE ': covers |KILL_SEED=' "$copy/out" | grep -m1 -oE 'broke [^:]+:.*|[a-z_]+_test\.go:[0-9]+: .*|panic: .*' | cut -c1-150)
+  case $kind:$found in
+    control:0) echo "ok    control $name: passes" ;;
+    control:*) echo "FAIL  control $name: fails without the mistake: $why"; failed=1 ;;
+    mutant:0) echo "FAIL  mutant $name ($promise): not found in $tries tries"; failed=1 ;;
+    mutant:*) echo "ok    mutant $name ($promise), try $found: $why" ;;
   esac
 done
 exit $failed

@@ -34,7 +34,7 @@ type book struct {
 func newNode(tb testing.TB) *journal.Node {
 	tb.Helper()
 	node, err := journal.Start(harness.Context(tb), journal.Config{
-		Dir: tb.TempDir(), Durability: journal.Durability{Interval: 20 * time.Millisecond}, MaxBytes: 256 << 20,
+		Dir: tb.TempDir(), MaxBytes: 256 << 20,
 	})
 	if err != nil {
 		tb.Fatalf("journal: %v", err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -265,17 +266,15 @@ func typeOf(e protocol.Event) string {
 }
 
 // awaitEvent waits for an event that ok accepts.
-func (s *sess) awaitEvent(what string, ok func(protocol.Event) bool) protocol.Event {
+func (s *sess) awaitEvent(what string, ok func(protocol.Event) bool) (found protocol.Event) {
 	s.h.tb.Helper()
-	var found protocol.Event
 	harness.Eventually(s.h.tb, what, func() bool {
-		for _, e := range s.events() {
-			if ok(e) {
-				found = e
-				return true
-			}
+		events := s.events()
+		i := slices.IndexFunc(events, ok)
+		if i >= 0 {
+			found = events[i]
 		}
-		return false
+		return i >= 0
 	})
 	return found
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -302,6 +303,11 @@ func TestKillOrphans(t *testing.T) {
 		if err != nil || json.Unmarshal(line, &f) != nil {
 			t.Fatalf("spawner printed %q, %v", line, err)
 		}
+		t.Cleanup(func() { // nothing is left of a failed test
+			for _, pid := range harness.MarkedBy("REJOIN_INSTANCE", instance) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
 		return cmd, f
 	}
 	killed, f := run(instance)
