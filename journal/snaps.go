@@ -23,7 +23,7 @@ const (
 	headerParts  = "Rejoin-Parts"
 )
 
-// ErrNoBlob: there is no blob of that name, or not all of it.
+// ErrNoBlob says that there is no blob of that name, or not all of it.
 var ErrNoBlob = errors.New("journal: no such blob")
 
 // Snaps keeps blobs beside logs, under names of their own, on a connection of

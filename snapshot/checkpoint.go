@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -66,9 +65,6 @@ type header struct {
 // aligned reports whether a log may be trimmed to right behind the checkpoint.
 func (h *header) aligned() bool { return h.place.Aligned(h.seq) }
 
-// hexHash is the stateHash.
-func (h *header) hexHash() string { return hex.EncodeToString(h.hash[:]) }
-
 // checkpoint is a decoded one.
 type checkpoint struct {
 	header
@@ -112,7 +108,7 @@ func encodeCheckpoint(h *header, state []byte, ledger *ledgerCut) ([]byte, error
 	if len(h.fold.Adapter) > math.MaxUint8 {
 		return nil, fmt.Errorf("snapshot: checkpoint: the adapter's name has %d bytes", len(h.fold.Adapter))
 	}
-	rest := appendLedger(nil, ledger)
+	rest := encodeLedger(ledger)
 	if len(state)+len(rest) > bodyBytesMax {
 		return nil, fmt.Errorf("snapshot: checkpoint of %d bytes is too large", len(state)+len(rest))
 	}

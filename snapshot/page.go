@@ -127,9 +127,9 @@ func appendBytes[T string | []byte | protocol.RawJSON](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// appendLedger appends what a checkpoint itself holds of a ledger.
-func appendLedger(b []byte, c *ledgerCut) []byte {
-	b = appendEntries(b, c.rest)
+// encodeLedger returns what a checkpoint itself holds of a ledger.
+func encodeLedger(c *ledgerCut) []byte {
+	b := appendEntries(nil, c.rest)
 	b = binary.AppendUvarint(b, uint64(len(c.resolved)))
 	for _, r := range c.resolved {
 		b = appendBytes(b, r.Type)
@@ -140,7 +140,7 @@ func appendLedger(b []byte, c *ledgerCut) []byte {
 	return b
 }
 
-// decodeLedger is the inverse of appendLedger, strict and total. Errors are
+// decodeLedger is the inverse of encodeLedger, strict and total. Errors are
 // ErrDamaged.
 func decodeLedger(b []byte) (ledgerCut, error) {
 	d := decoder{rest: b}
@@ -150,7 +150,7 @@ func decodeLedger(b []byte) (ledgerCut, error) {
 			Type: string(d.bytes()), InteractionID: string(d.bytes()), ResolvedBy: string(d.bytes()), Outcome: string(d.bytes()),
 		})
 	}
-	if d.bad || len(d.rest) > 0 || len(c.rest) >= pageEntries || len(c.resolved) > ResolvedMax || !bytes.Equal(appendLedger(nil, &c), b) {
+	if d.bad || len(d.rest) > 0 || len(c.rest) >= pageEntries || len(c.resolved) > ResolvedMax || !bytes.Equal(encodeLedger(&c), b) {
 		return c, fmt.Errorf("%w: ledger of a checkpoint", ErrDamaged)
 	}
 	return c, nil

@@ -158,7 +158,7 @@ func (o *owner) apply(e *protocol.Event) {
 	o.keeper.Applied(o.state, o.ledger, e)
 }
 
-func (o *owner) add(source protocol.Source, body string) protocol.Seq {
+func (o *owner) add(source protocol.Source, body string) {
 	o.tb.Helper()
 	if err := o.w.WaitRoom(o.ctx); err != nil {
 		o.tb.Errorf("wait for room: %v", err)
@@ -167,11 +167,9 @@ func (o *owner) add(source protocol.Source, body string) protocol.Seq {
 	defer o.mu.Unlock()
 	e := &protocol.Event{Seq: o.w.Head() + 1, TS: time.Now().UnixMilli(), Run: o.run, Source: source, Body: []byte(body)}
 	o.apply(e)
-	seq, err := o.w.Append(e, nil)
-	if err != nil {
+	if _, err := o.w.Append(e, nil); err != nil {
 		o.tb.Errorf("append: %v", err)
 	}
-	return seq
 }
 
 // end ends the run in order.
