@@ -6,7 +6,7 @@ GOIMPORTS := golang.org/x/tools/cmd/goimports@v0.52.0
 FUZZTIME  ?= 10s
 ROUNDS    ?= 30
 
-.PHONY: all fmt lint vet test test-race test-integration test-fault test-readme fuzz-short fuzz-long bench cover build image tidy-check mutants clean
+.PHONY: all fmt lint vet test test-race test-integration test-fault test-pi test-readme fuzz-short fuzz-long bench cover build image tidy-check mutants clean
 
 all: fmt lint test build
 
@@ -33,6 +33,11 @@ test-integration:
 # The server is killed ROUNDS times in the middle of everything.
 test-fault:
 	KILL_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 30m -run TestKill ./tests/kill
+
+# The real pi, installed by npm where the tests look for it.
+test-pi:
+	./tests/pi/install.sh
+	REJOIN_REQUIRE_PI=1 $(GO) test -count=1 -v ./tests/pi
 
 # The commands of README.md, as they stand there.
 test-readme:

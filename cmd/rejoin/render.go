@@ -171,7 +171,8 @@ type brokerEvent struct {
 	Verb    string          `json:"verb"`
 	Command json.RawMessage `json:"command"`
 	Params  struct {
-		Text string `json:"text"`
+		Text    string `json:"text"`
+		Outcome string `json:"outcome"`
 	} `json:"params"`
 	Outcome  protocol.Outcome `json:"outcome"` // of a question: how it was answered
 	By       string           `json:"resolvedBy"`
@@ -197,7 +198,7 @@ func (v *view) broker(w *bufio.Writer, e client.Event) error {
 	case protocol.TypeCommand:
 		what := string(b.Command)
 		if b.Verb != "" {
-			what = strings.TrimSpace(b.Verb + " " + b.Params.Text)
+			what = strings.TrimSpace(b.Verb + " " + b.Params.Text + b.Params.Outcome)
 		}
 		if b.Verb == "prompt" {
 			what = b.Params.Text

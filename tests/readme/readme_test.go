@@ -238,7 +238,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 
 // TestCommandsAreThere: what the documents call exists.
 func TestCommandsAreThere(t *testing.T) {
-	for _, name := range []string{"serve", "start", "ls", "attach", "send", "events", "stop", "resume", "delete", "logs", "token", "version"} {
+	for _, name := range []string{"serve", "start", "ls", "attach", "send", "respond", "events", "snapshot", "verify", "stop", "resume", "delete", "logs", "token", "version"} {
 		if out, err := exec.CommandContext(harness.Context(t), harness.Binary(t), name, "--help").CombinedOutput(); err != nil {
 			t.Errorf("rejoin %s --help: %v\n%s", name, err, out)
 		}
