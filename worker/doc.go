@@ -12,8 +12,9 @@
 //
 // # Invariants
 //
-//   - I-W1: a line reaches stdin only after its command event is durable
-//     (admit.go: the line is queued by the journal's callback).
+//   - I-W1: a line reaches stdin only after its command event is durable, and
+//     that of a held command only after its command_released is (perform.go: the
+//     line is queued by the journal's callback).
 //   - I-W2: stdout lines become events in order; whatever is left out is said
 //     by an error event (stdout.go), and session_end comes after the last line
 //     (finish.go).
@@ -25,15 +26,19 @@
 //     has its own bounded stdin queue (stdin.go), and its stdout is read no
 //     faster than its log takes it (stdout.go).
 //   - I-B1, I-B3: one ledger look-up before every admission (admit.go); every
-//     admitted command gets its outcome from the stdin writer or at the run's
-//     end (stdin.go, finish.go).
+//     admitted command gets its outcome from the agent's answer, from the stdin
+//     writer or at the run's end (perform.go, stdin.go, finish.go). Of several
+//     answers to an interaction the first is taken: it and what it resolves are
+//     one record, folded before the next command is looked at.
 //   - I-B2: a fenced writer kills its child and writes nothing (finish.go).
 //
 // # What it does not do
 //
 // It grants no runs, keeps no registry, decides no restart and resumes nothing
 // by itself: the broker does. It knows nothing of sockets, and of a child's
-// lines no more than its agent.Adapter tells.
+// lines no more than its agent.Adapter and the run's agent.Driver tell: the
+// driver says what is written, what waits and whose answer a line is; the session
+// carries that out under its mutex, in order.
 //
 // # Goroutines
 //

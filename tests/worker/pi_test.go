@@ -138,16 +138,6 @@ func (s *sess) awaitOutcome(id string, want protocol.Outcome) {
 	}
 }
 
-// findEvent waits for an event that ok accepts and returns it.
-func (s *sess) findEvent(what string, ok func(protocol.Event) bool) (found protocol.Event) {
-	s.h.tb.Helper()
-	s.awaitEvent(what, func(e protocol.Event) bool {
-		found = e
-		return ok(e)
-	})
-	return found
-}
-
 // ask lets the child ask a question and waits for it.
 func (s *sess) ask(name string) {
 	s.h.tb.Helper()
@@ -174,7 +164,7 @@ func TestPromptsReachPiOneByOne(t *testing.T) {
 	if got := s.outcome("p2"); got.Outcome != protocol.OutcomeAdmitted {
 		t.Errorf("p2: %+v", got)
 	}
-	released := s.findEvent("the release", func(e protocol.Event) bool { return typeOf(e) == protocol.TypeCommandReleased })
+	released := s.awaitEvent("the release", func(e protocol.Event) bool { return typeOf(e) == protocol.TypeCommandReleased })
 	if released.CommandID != "p2" {
 		t.Errorf("released %s", released.CommandID)
 	}
@@ -244,7 +234,7 @@ func TestQuestionExpires(t *testing.T) {
 	h := newHost(t, hostConfig{})
 	s := h.start("s", "pi", "pi")
 	s.must(s.send("a1", `{"type":"ask","message":"q","timeout":40}`, nil))
-	e := s.findEvent("the question expires", func(e protocol.Event) bool { return typeOf(e) == protocol.TypeInteraction })
+	e := s.awaitEvent("the question expires", func(e protocol.Event) bool { return typeOf(e) == protocol.TypeInteraction })
 	if got := string(e.Body); got != `{"type":"interaction_resolved","interactionId":"1.q","resolvedBy":"rejoin","outcome":"expired"}` {
 		t.Errorf("%s", got)
 	}
