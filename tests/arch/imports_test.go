@@ -32,6 +32,8 @@ var mayUse = map[string][]string{
 	"github.com/oklog/ulid/v2":          {"protocol", "journal"},
 	"github.com/spf13/cobra":            {"cmd"},
 	"github.com/goccy/go-yaml":          {"cmd"},
+	"charm.land/bubbletea/v2":           {"cmd"},
+	"charm.land/lipgloss/v2":            {"cmd"},
 	"golang.org/x/sys":                  {"journal", "worker", "gateway-tcp", "cmd"},
 }
 

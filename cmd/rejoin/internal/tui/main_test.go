@@ -1,0 +1,9 @@
+package tui
+
+import (
+	"testing"
+
+	"rejoin/tests/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil) }
