@@ -37,6 +37,14 @@ const (
 // an idle link, whose pings end with life. Close it by closing conn. The error is a *DialError, an *RPCError, or
 // the end of ctx.
 func openLink(ctx, life context.Context, o *Options, bufferBytes int) (*link, error) {
+	if o.Locate != nil {
+		located := *o
+		var err error
+		if located.URL, located.Token, err = o.Locate(); err != nil {
+			return nil, &DialError{URL: o.URL, Err: err}
+		}
+		o = &located
+	}
 	network, address, err := ParseURL(o.URL)
 	if err != nil {
 		return nil, &DialError{URL: o.URL, Err: err}

@@ -19,6 +19,10 @@ type Options struct {
 	// Token to authenticate with. Empty means none: a server that wants one answers
 	// every request with -32001.
 	Token string
+	// Locate, when set, is asked before each attempt to connect and replaces URL and
+	// Token: for a server that is elsewhere after a restart. Its errors are those of
+	// a server that cannot be reached. It may be called by several goroutines.
+	Locate func() (url, token string, err error)
 	// Name is what the server may call this client; it is sent along with Token.
 	Name string
 	// Wait makes Dial try until its context ends instead of once.

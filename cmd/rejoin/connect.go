@@ -23,46 +23,86 @@ const requestTimeout = 30 * time.Second
 type target struct {
 	url   string
 	token string
-	local bool // on this machine
+	local bool   // on this machine
+	dir   string // the data directory whose server.json names it; empty: none does
+	given bool   // the token was given, it is not that directory's
 }
 
-// target finds the server and its token. The token file of the local data
-// directory is only ever sent to a server on this machine.
+// noServerError says that no server runs in the data directory that is meant.
+type noServerError struct{ dir string }
+
+func (e *noServerError) Error() string { return "no server runs in " + e.dir }
+
+// target finds the server and its token. A data directory's token goes only to
+// the server that its server.json names or, with the default directory and no
+// server in it, to one on this machine's default address.
 func (a *app) target() (target, error) {
 	t := target{url: a.server, token: a.token}
+	if t.token == "" {
+		t.token = a.getenv("REJOIN_TOKEN")
+	}
+	t.given = t.token != ""
 	dir, err := a.dataDirectory()
 	if err != nil && a.server == "" {
 		return t, err
 	}
-	ready, running := localServer(dir)
-	if t.url == "" {
+	ready, running, err := findServer(dir)
+	switch {
+	case err != nil && a.server == "":
+		return t, err
+	case t.url != "":
+	case running && len(ready.Listeners) > 0:
+		t.url = ready.Listeners[0].URL
+	case a.dataDir != "":
+		return t, &noServerError{dir}
+	default:
 		t.url = listenDefault
-		if running && len(ready.Listeners) > 0 {
-			t.url = ready.Listeners[0].URL
-		}
 	}
 	if _, _, err := client.ParseURL(t.url); err != nil {
 		return t, usagef("--server: %w", err)
 	}
 	t.local = onThisMachine(t.url)
-	if t.token == "" {
-		t.token = a.getenv("REJOIN_TOKEN")
+	if running && ready.names(t.url) {
+		if a.server == "" {
+			t.dir = dir
+		}
+		return t, t.take(ready.TokenFile) // empty: none, or known to whoever started it
 	}
-	if t.token != "" || !t.local || dir == "" {
+	if dir == "" || running || a.dataDir != "" || t.url != listenDefault {
 		return t, nil
 	}
-	path := tokenFile(dir)
-	if running {
-		if ready.TokenFile == "" {
-			return t, nil // none, or known to whoever started it
-		}
-		path = ready.TokenFile
+	return t, t.take(tokenFile(dir))
+}
+
+// take reads the token unless one was given. One that cannot be read is no error:
+// the server will say whether it wants one.
+func (t *target) take(path string) error {
+	if t.given || path == "" {
+		return nil
 	}
-	t.token, err = readToken(path)
+	token, err := readToken(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		err = nil // the server will say whether it wants one
+		return nil
 	}
-	return t, err
+	t.token = token
+	return err
+}
+
+// locate finds the server of the target's data directory again: one that was
+// started anew may listen elsewhere.
+func (t target) locate() (url, token string, err error) {
+	ready, running, err := findServer(t.dir)
+	if err != nil {
+		return "", "", err
+	}
+	if !running || len(ready.Listeners) == 0 {
+		return "", "", &noServerError{t.dir}
+	}
+	if !t.given {
+		t.token = ""
+	}
+	err = t.take(ready.TokenFile)
+	return ready.Listeners[0].URL, t.token, err
 }
 
 // onThisMachine reports whether a client URL cannot lead to another machine.
@@ -93,7 +133,11 @@ func (a *app) connect(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.Dial(ctx, client.Options{URL: t.url, Token: t.token, Name: "cli"})
+	o := client.Options{URL: t.url, Token: t.token, Name: "cli"}
+	if t.dir != "" {
+		o.Locate = t.locate
+	}
+	c, err := client.Dial(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,10 @@ import (
 )
 
 func TestTarget(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "rejoin")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	elsewhere := filepath.Join(t.TempDir(), "other-token")
 	for path, text := range map[string]string{tokenFile(dir): "local\n", elsewhere: "other\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -23,11 +27,26 @@ func TestTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	explicit := true
 	find := func(server, token, env string) target {
 		t.Helper()
-		a := &app{server: server, token: token, dataDir: dir, getenv: func(string) string { return env }}
+		a := &app{server: server, token: token, getenv: func(name string) string {
+			switch {
+			case name == "REJOIN_TOKEN":
+				return env
+			case name == "XDG_DATA_HOME" && !explicit:
+				return filepath.Dir(dir)
+			}
+			return ""
+		}}
+		if explicit {
+			a.dataDir = dir
+		}
 		got, err := a.target()
-		if err != nil {
+		var none *noServerError
+		if errors.As(err, &none) && none.dir == dir {
+			got.url = "none"
+		} else if err != nil {
 			t.Fatal(err)
 		}
 		return got
@@ -38,17 +57,63 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%s: %+v, want %s with token %q", what, got, url, token)
 		}
 	}
-	check("no server known", find("", "", ""), listenDefault, "local")
+	const other = "tcp://127.0.0.1:78"
+	listeners := []readyListener{{URL: "tcp://127.0.0.1:77", Dialect: "native"}, {URL: "tcp://0.0.0.0:79", Dialect: "native"}}
+	check("no server in the directory", find("", "", ""), "none", "")
+	check("nor with a token", find("", "flag", "env"), "none", "flag")
+	check("another server on this machine", find(other, "", ""), other, "")
+	check("the default one by its address", find(listenDefault, "", ""), listenDefault, "")
+	explicit = false
+	check("default directory, no server known", find("", "", ""), listenDefault, "local")
+	check("the same by its address", find(listenDefault, "", ""), listenDefault, "local")
+	check("another server", find(other, "", ""), other, "")
 	check("flag", find("", "flag", "env"), listenDefault, "flag")
 	check("environment", find("", "", "env"), listenDefault, "env")
 	check("a server elsewhere never gets the local token", find("tcp://10.0.0.1:9", "", ""), "tcp://10.0.0.1:9", "")
-	listeners := []readyListener{{URL: "tcp://127.0.0.1:77", Dialect: "native"}}
-	serve(readyData{PID: os.Getpid(), Listeners: listeners, TokenFile: elsewhere})
-	check("local server", find("", "", ""), "tcp://127.0.0.1:77", "other")
-	serve(readyData{PID: os.Getpid(), Listeners: listeners})
-	check("local server without a token file", find("", "", ""), "tcp://127.0.0.1:77", "")
+	for _, explicit = range []bool{true, false} {
+		serve(readyData{PID: os.Getpid(), Listeners: listeners, TokenFile: elsewhere})
+		check("local server", find("", "", ""), "tcp://127.0.0.1:77", "other")
+		check("local server by its address", find("tcp://127.0.0.1:77", "", ""), "tcp://127.0.0.1:77", "other")
+		check("its listener for everyone", find("tcp://127.0.0.1:79", "", ""), "tcp://127.0.0.1:79", "other")
+		check("with a token", find("", "flag", ""), "tcp://127.0.0.1:77", "flag")
+		check("another one on the default address", find(listenDefault, "", ""), listenDefault, "")
+		serve(readyData{PID: os.Getpid(), Listeners: listeners})
+		check("local server without a token file", find("", "", ""), "tcp://127.0.0.1:77", "")
+	}
 	serve(readyData{PID: 1 << 30, Listeners: listeners})
-	check("dead server", find("", "", ""), listenDefault, "local")
+	check("dead server, default directory", find("", "", ""), listenDefault, "local")
+	explicit = true
+	check("dead server", find("", "", ""), "none", "")
+	check("dead server by its address", find("tcp://127.0.0.1:77", "", ""), "tcp://127.0.0.1:77", "")
+}
+
+// A server that was started anew may listen elsewhere, with another token.
+func TestLocateReadsAgain(t *testing.T) {
+	dir := t.TempDir()
+	for i, url := range []string{"tcp://127.0.0.1:1", "tcp://127.0.0.1:2"} {
+		token := string(rune('a' + i))
+		if err := os.WriteFile(tokenFile(dir), []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := (readyData{PID: os.Getpid(), Listeners: []readyListener{{URL: url}}, TokenFile: tokenFile(dir)}).write(serverFile(dir)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			t    target
+			want string
+		}{{target{dir: dir, token: "old"}, token}, {target{dir: dir, token: "mine", given: true}, "mine"}} {
+			if at, with, err := c.t.locate(); at != url || with != c.want || err != nil {
+				t.Errorf("%+v: %s, %s, %v", c.t, at, with, err)
+			}
+		}
+	}
+	if err := retract(dir); err != nil {
+		t.Fatal(err)
+	}
+	var none *noServerError
+	if _, _, err := (target{dir: dir}).locate(); !errors.As(err, &none) {
+		t.Errorf("without a server: %v", err)
+	}
 }
 
 func TestPick(t *testing.T) {

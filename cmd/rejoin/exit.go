@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"rejoin/client"
+	"rejoin/protocol"
 )
 
 // Exit codes, as docs/protocol.md has them.
@@ -39,6 +40,7 @@ func exitCode(err error) int {
 		dial  *client.DialError
 		rpc   *client.RPCError
 		exit  *exitError
+		none  *noServerError
 	)
 	switch {
 	case err == nil:
@@ -49,7 +51,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &rpc) && rpc.Unauthorised():
 		return exitUnauthorised
-	case errors.As(err, &dial), errors.Is(err, client.ErrLost):
+	case errors.As(err, &dial), errors.As(err, &none), errors.Is(err, client.ErrLost):
 		return exitUnreachable
 	}
 	return exitFailed
@@ -61,11 +63,14 @@ func hint(err error) string {
 		usage *usageError
 		dial  *client.DialError
 		rpc   *client.RPCError
+		none  *noServerError
 	)
 	switch {
 	case errors.As(err, &usage):
 		return ""
-	case errors.As(err, &rpc) && rpc.Unauthorised():
+	case errors.As(err, &none):
+		return "`rejoin serve --data-dir " + none.dir + "` starts one; --server says where another is."
+	case errors.As(err, &rpc) && rpc.Code == protocol.CodeAuth:
 		return "Give the server's token with --token or REJOIN_TOKEN; `rejoin token` prints it where the server runs."
 	case errors.As(err, &dial):
 		return "Is a server running? `rejoin serve` starts one; --server says where it is."

@@ -63,6 +63,8 @@ func TestCommandLines(t *testing.T) {
 		{"attach x " + nowhere, exitUnreachable, "cannot connect"},
 		{"start " + nowhere, exitUnreachable, "cannot connect"},
 		{"ls --server unix:///nowhere/r.sock", exitUnreachable, "no such file"},
+		{"ls --data-dir /nowhere", exitUnreachable, "no server runs in /nowhere\n`rejoin serve --data-dir /nowhere` starts one"},
+		{"ls --data-dir /proc/self/stat", exitFailed, "read /proc/self/stat/server.json: not a directory"},
 		{"token", exitFailed, "there is no token in"},
 		{"serve x", exitUsage, `unexpected argument "x"`},
 		{"serve --listen ftp://x", exitUsage, "unknown scheme"},
@@ -99,6 +101,15 @@ func TestHelpAndVersion(t *testing.T) {
 	for _, args := range [][]string{{}, {"--help"}, {"serve", "--help"}, {"help", "attach"}, {"version"}} {
 		if code, out, errOut := runApp(t, nil, args...); code != exitOK || out == "" || errOut != "" {
 			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, code, out, errOut)
+		}
+	}
+}
+
+// A missing token has a remedy; a refusal says itself what it is about.
+func TestHint(t *testing.T) {
+	for code, says := range map[int]string{protocol.CodeAuth: "--token", protocol.CodeForbidden: ""} {
+		if got := hint(&client.RPCError{Code: code}); !strings.Contains(got, says) || (got == "") != (says == "") {
+			t.Errorf("%d: %q", code, got)
 		}
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"rejoin/client"
 )
 
 // readyData says where a server is: the content of --ready-file and of
@@ -66,15 +69,48 @@ func cause(err error) error {
 	return err
 }
 
-// localServer reads what the server of a data directory says about itself; ok is
-// false when none is running there.
-func localServer(dataDir string) (r readyData, ok bool) {
-	b, err := os.ReadFile(serverFile(dataDir))
-	if err != nil || json.Unmarshal(b, &r) != nil || r.PID <= 0 {
-		return readyData{}, false
+// findServer reads what the server of a data directory says about itself; running
+// is false when none is there. A directory that cannot be read is an error.
+func findServer(dataDir string) (r readyData, running bool, err error) {
+	path := serverFile(dataDir)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return readyData{}, false, nil
+	}
+	if err != nil {
+		return readyData{}, false, fmt.Errorf("read %s: %w", path, cause(err))
+	}
+	if json.Unmarshal(b, &r) != nil || r.PID <= 0 {
+		return readyData{}, false, fmt.Errorf("%s is not what a server writes", path)
 	}
 	err = syscall.Kill(r.PID, 0)
-	return r, err == nil || errors.Is(err, syscall.EPERM)
+	return r, err == nil || errors.Is(err, syscall.EPERM), nil
+}
+
+// names reports whether a client URL leads to one of the server's listeners.
+func (r readyData) names(raw string) bool {
+	network, address, err := client.ParseURL(raw)
+	if err != nil {
+		return false
+	}
+	for _, l := range r.Listeners {
+		n, at, err := client.ParseURL(l.URL)
+		if err == nil && n == network && (at == address || network == "tcp" && covers(at, address)) {
+			return true
+		}
+	}
+	return false
+}
+
+// covers reports whether a listener on every address of a family has a loopback
+// address.
+func covers(listener, address string) bool {
+	l, err := netip.ParseAddrPort(listener)
+	if err != nil || !l.Addr().IsUnspecified() {
+		return false
+	}
+	a, err := netip.ParseAddrPort(address)
+	return err == nil && a.Port() == l.Port() && a.Addr().IsLoopback() && (a.Addr().Is4() || l.Addr().Is6())
 }
 
 // retract removes what the server of a data directory said about itself.

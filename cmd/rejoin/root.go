@@ -86,7 +86,7 @@ func (a *app) root() *cobra.Command {
 // clientFlags adds the flags of commands that talk to a server.
 func (a *app) clientFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
-	f.StringVar(&a.server, "server", "", "URL of the server (default: the local one, else tcp://127.0.0.1:9800)")
+	f.StringVar(&a.server, "server", "", "URL of the server (default: that of the data directory; without --data-dir else tcp://127.0.0.1:9800)")
 	f.StringVar(&a.token, "token", "", "token of the server (default: REJOIN_TOKEN, else the local server's token file)")
 	return cmd
 }

@@ -19,7 +19,11 @@ func (a *app) tokenCommand() *cobra.Command {
 				return err
 			}
 			path := tokenFile(dir)
-			if r, ok := localServer(dir); ok {
+			r, running, err := findServer(dir)
+			if err != nil {
+				return err
+			}
+			if running {
 				if r.TokenFile == "" {
 					return errors.New("the local server has no token file: it runs with --no-auth, or with a token it was given")
 				}

@@ -145,7 +145,7 @@ func TestAttachRejoinsAfterKill(t *testing.T) {
 
 	s.Kill9()
 	attached.err.shows(t, "link lost: ")
-	refused(t, s.Dir, 3, "cannot connect", "ls")
+	refused(t, s.Dir, 3, "no server runs in "+s.Dir, "ls")
 	s.Run()
 	attached.err.shows(t, "reconnecting\nrejoined at seq ")
 	attached.out.shows(t, `"reason":"server_restart"`)
