@@ -1,6 +1,7 @@
 // Package broker decides who may own a session.
 //
-// It owns the registry (one SessionRecord per session), the granting of runs,
+// It owns the registry (one SessionRecord per session), the feed of what changes
+// about sessions (feed.go: state, not a log), the granting of runs,
 // the reservations that make start_session idempotent, recovery after a crash,
 // deletes, the restart policy, tokens and roles, and the way of a command to the
 // owner of its session.
@@ -28,6 +29,8 @@
 // It knows no socket and no process. Events never pass through it.
 //
 // Goroutines, all of Run and awaited by it: the registry's watch, one per agenda
-// (restarts, settling, deleting), and at most restartParallel restarts. Recover
+// (restarts, settling, deleting), one that asks owners while somebody watches
+// sessions, and at most restartParallel restarts. Announcements of owners are
+// taken on the bus's goroutine. Recover
 // uses up to recoverParallel while it runs. Requests run in their caller's.
 package broker

@@ -14,7 +14,8 @@
 //   - I-G2: per-connection memory is bounded: one pooled buffer while there is
 //     something to send (64 KiB and one event), at most ResponseBytesQueued of
 //     responses before no further request is read (reader.go) or heavy one
-//     performed (jobs.go), one snapshot at a time (snapshots.go).
+//     performed (jobs.go), one snapshot at a time (snapshots.go). A watch of
+//     sessions is a cursor, too (watch.go); at most protocol.WatchesMax.
 //   - I-J5: a slow reader costs a cursor and delays nobody: the writer pulls,
 //     nobody pushes, and Wake only marks.
 //   - I-A1: before authentication only authenticate and ping do anything
