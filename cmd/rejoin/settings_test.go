@@ -187,7 +187,7 @@ func TestAgentOptions(t *testing.T) {
 		{"a way to resume", "adapter: rpi, argv: [rpi], resumeArgv: [rpi, again], options: {model: m}", "rpi --mode rpc --model m", "rpi again", ""},
 		{"two sessions", "adapter: rpi, argv: [rpi], options: {session: a, sessionId: b}", "", "", "session and sessionId are mutually exclusive"},
 		{"wrong type", "adapter: rpi, argv: [rpi], options: {model: 7}", "", "", "model must be a string"},
-		{"unknown", "adapter: rpi, argv: [rpi], options: {modle: x}", "", "", `unknown key "modle"`},
+		{"unknown", "adapter: rpi, argv: [rpi], options: {xmodel: x}", "", "", `unknown key "xmodel"`},
 		{"another adapter", "adapter: jsonl, argv: [x], options: {model: m}", "", "", "options are for agents with adapter rpi"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
