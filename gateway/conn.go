@@ -92,8 +92,8 @@ type ending struct {
 
 // begin starts the writer and what watches the clock and the server's end.
 func (c *conn) begin(ctx context.Context) *ending {
-	e := &ending{sc: scope{effects: ctx}, drained: make(chan struct{})}
-	e.sc.reads, e.cancel = context.WithCancel(ctx)
+	reads, cancel := context.WithCancel(ctx)
+	e := &ending{sc: scope{effects: ctx, reads: reads}, cancel: cancel, drained: make(chan struct{})}
 	if !c.srv.auth.AuthRequired() {
 		c.who, c.authed = c.srv.auth.Authenticate("")
 	}

@@ -99,3 +99,49 @@ func TestBusStopsAfterClose(t *testing.T) {
 		t.Errorf("Serve on a closed node: %v, want ErrUnavailable", err)
 	}
 }
+
+func TestBusNews(t *testing.T) {
+	n := start(t, small(t, t.TempDir()))
+	b := n.Bus()
+	if err := b.Publish("changes.a.b", []byte("nobody listens")); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 8) // more than are sent
+	stop, err := b.Subscribe("changes.>", func(data []byte) { got <- string(data) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := b.Publish("changes.a."+strconv.Itoa(i), fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Publish("other.a", []byte("not for us")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		select {
+		case s := <-got:
+			if s != strconv.Itoa(i) {
+				t.Errorf("got %s, want %d", s, i)
+			}
+		case <-deadline(t).Done():
+			t.Fatal("no news")
+		}
+	}
+	stop()
+	if err := b.Publish("changes.a.b", []byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Request(deadline(t), "nobody", nil); !errors.Is(err, journal.ErrNoOwner) { // all before it has arrived
+		t.Fatal(err)
+	}
+	select {
+	case s := <-got:
+		t.Errorf("%s after stop", s)
+	default:
+	}
+	if n.Close(deadline(t)) != nil || !errors.Is(b.Publish("changes.a.b", nil), journal.ErrUnavailable) {
+		t.Error("news of a closed node")
+	}
+}
