@@ -76,7 +76,7 @@ func build() (string, error) {
 	}
 	path := filepath.Join(dir, "rejoin")
 	args := []string{"build", "-o", path}
-	if raceDetector {
+	if RaceDetector {
 		path += "-race"
 		args = []string{"build", "-race", "-o", path}
 	}

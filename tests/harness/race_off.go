@@ -2,9 +2,9 @@
 
 package harness
 
-// raceDetector says that this test binary, and so the server it builds, has the
+// RaceDetector says that this test binary, and so the server it builds, has the
 // race detector.
-const raceDetector = false
+const RaceDetector = false
 
 // slowdown stretches every wait under the race detector.
 const slowdown = 1

@@ -27,10 +27,16 @@ type order struct {
 	N    int    `json:"n,omitempty"`
 }
 
-const (
-	batchLines = 64                   // in one write
-	batchGap   = 5 * time.Millisecond // between two of them when paced: ten clients keep up with that
-)
+const batchLines = 64 // in one write
+
+// batchGap is the time between two writes when paced: the clients keep up with
+// that, so that they are at the tail when the server dies.
+func batchGap() time.Duration {
+	if harness.RaceDetector {
+		return 30 * time.Millisecond
+	}
+	return 5 * time.Millisecond
+}
 
 // journals of the child: what it printed and what it received, per run.
 func outPath(dir, session string, run uint64) string {
@@ -162,7 +168,7 @@ type flood struct {
 }
 
 func (f *flood) loop(orders <-chan order) int {
-	gap := time.NewTicker(batchGap)
+	gap := time.NewTicker(batchGap())
 	defer gap.Stop()
 	f.line(`"type":"hello"`)
 	for f.print() {

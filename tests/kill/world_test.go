@@ -12,7 +12,14 @@ import (
 	"rejoin/tests/harness"
 )
 
-const observersPerSession = 10
+// observersPerSession is ten; under the race detector, where each costs ten times
+// as much, three.
+func observersPerSession() int {
+	if harness.RaceDetector {
+		return 3
+	}
+	return 10
+}
 
 // A world is one session with its observers; it lives through several deaths of
 // the server.
@@ -129,7 +136,7 @@ func newWorld(t *testing.T, server *harness.Server, dir string) *world {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	w.cancel = cancel
-	for i := range observersPerSession {
+	for i := range observersPerSession() {
 		o, err := newObserver(w, fmt.Sprintf("o%d", i))
 		if err != nil {
 			t.Fatal(err)
