@@ -106,11 +106,8 @@ func session(p protocol.Params) (string, error) {
 
 func authenticate(c *conn, p protocol.Params) ([]byte, error) {
 	token, _, err := p.String("token")
-	if err != nil {
-		return nil, err
-	}
 	who, ok := c.srv.auth.Authenticate(token)
-	if !ok {
+	if !ok || err != nil { // a token that is no string is a wrong one
 		c.rejected = true
 		c.srv.log.Warn("invalid token", slog.Uint64(protocol.LogConn, c.id), slog.String("peer", c.pipe.Name()))
 		return nil, protocol.Errorf(protocol.ReasonAuthFailed, "invalid token")

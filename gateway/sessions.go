@@ -30,6 +30,7 @@ func parseStart(p protocol.Params) (s broker.StartParams, err error) {
 	}{
 		{"agent", &s.Agent},
 		{"cwd", &s.Cwd},
+		{"defaultCwd", &s.DefaultCwd},
 		{"name", &s.Name},
 		{"title", &s.Title},
 		{"adapter", &s.Adapter},

@@ -271,11 +271,11 @@ func (h *history) retry(ctx context.Context, c *harness.Client, session string, 
 	var refused *harness.RPCError
 	switch {
 	case s.Seq != 0 && (err != nil || !r.Duplicate || r.Seq != s.Seq):
-		return fmt.Errorf("broke I-B1: command %s was acknowledged at %d; its retry answered %+v, %v", s.ID, s.Seq, r, err)
+		return fmt.Errorf("broke I-B1: command %s was acknowledged at %d; its retry answered %+v, %w", s.ID, s.Seq, r, err)
 	case s.Seq == 0 && admitted != 0 && (err != nil || !r.Duplicate || r.Seq != admitted):
-		return fmt.Errorf("broke I-B1: command %s is in the log at %d; its retry answered %+v, %v", s.ID, admitted, r, err)
+		return fmt.Errorf("broke I-B1: command %s is in the log at %d; its retry answered %+v, %w", s.ID, admitted, r, err)
 	case s.Seq == 0 && admitted == 0 && (!errors.As(err, &refused) || refused.Code != -32004):
-		return fmt.Errorf("broke I-B1: command %s is not in the log and no child lives; its retry answered %+v, %v", s.ID, r, err)
+		return fmt.Errorf("broke I-B1: command %s is not in the log and no child lives; its retry answered %+v, %w", s.ID, r, err)
 	}
 	return nil
 }
