@@ -24,6 +24,8 @@ type StartParams struct {
 	Agent, Cwd, Name, Title, Adapter, SessionID, CommandID, Restart string
 	Args, Argv                                                      []string
 	Env                                                             map[string]string
+	// DefaultCwd is the directory when neither Cwd nor the agent's configuration names one.
+	DefaultCwd string `json:",omitempty"`
 }
 
 // resolve turns the parameters of start_session into the record of a session
@@ -50,8 +52,11 @@ func (b *Broker) resolve(p Principal, s StartParams) (*protocol.SessionRecord, e
 	if err != nil {
 		return nil, err
 	}
-	cwd, err := directory(s.Cwd, agent.Cwd)
+	cwd, err := directory(s.Cwd, agent.Cwd, s.DefaultCwd)
 	if err != nil {
+		if s.Cwd == "" && agent.Cwd != "" {
+			return nil, invalid("agent %s is configured with a directory it cannot have: %v", name, err)
+		}
 		return nil, err
 	}
 	restart := s.Restart

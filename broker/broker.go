@@ -55,6 +55,7 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 		feeds: make(map[string]*Feed),
 	}
 	b.registry = newRegistry(b.changed)
+	b.registry.deciding = b.decide
 	return b, nil
 }
 

@@ -69,7 +69,7 @@ func (b *Broker) unavailable(rec *protocol.SessionRecord) *protocol.Error {
 	if now := b.registry.record(rec.Key()); now != nil {
 		rec = now
 	}
-	e.Retryable = rec.Status == protocol.StatusStarting || b.restarts.scheduled(rec.Key())
+	e.Retryable = rec.Status == protocol.StatusStarting || b.restarts.due(rec.Key())
 	return e
 }
 

@@ -23,6 +23,7 @@ type Watcher interface {
 // which they changed last: state, not a log. Safe for concurrent use.
 type Feed struct {
 	records func(session string) *protocol.SessionRecord
+	due     func(session string) bool // the policy is about to start it again; nil: none is
 
 	mu       sync.Mutex
 	rev      uint64                          // grows with every change
@@ -65,6 +66,9 @@ func (b *Broker) feed(workspace string) *Feed {
 		f = newFeed(func(session string) *protocol.SessionRecord {
 			return b.registry.record(protocol.Key{Workspace: workspace, Session: session})
 		})
+		f.due = func(session string) bool {
+			return b.restarts.due(protocol.Key{Workspace: workspace, Session: session})
+		}
 		b.feeds[workspace] = f
 	}
 	return f
@@ -138,6 +142,7 @@ func (f *Feed) update(session string) (changed, head bool) {
 		delete(f.live, session)
 	}
 	info, removed := rec.Info(), rec.Deleting || rec.Deleted
+	info.Restarting = f.due != nil && terminal(rec.Status) && f.due(session)
 	if live, ok := f.live[session]; ok && live.Run >= rec.Run {
 		info = live
 		info.Floor = max(info.Floor, rec.Floor)

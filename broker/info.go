@@ -22,7 +22,7 @@ func (b *Broker) Info(ctx context.Context, p Principal, session string) (protoco
 
 func (b *Broker) info(ctx context.Context, rec *protocol.SessionRecord) protocol.SessionInfo {
 	if !owned(rec) {
-		return rec.Info()
+		return b.known(rec)
 	}
 	reply, err := b.ask(ctx, rec.Owner, infoTimeout, request(protocol.OpInfo, rec.Key()))
 	if err != nil {
@@ -36,7 +36,14 @@ func (b *Broker) info(ctx context.Context, rec *protocol.SessionRecord) protocol
 	if now := b.registry.record(rec.Key()); now != nil { // it may have ended while we asked
 		rec = now
 	}
-	return rec.Info()
+	return b.known(rec)
+}
+
+// known is what the registry says of a session, and the restart policy.
+func (b *Broker) known(rec *protocol.SessionRecord) protocol.SessionInfo {
+	info := rec.Info()
+	info.Restarting = terminal(rec.Status) && b.restarts.due(rec.Key())
+	return info
 }
 
 // ListParams of list_sessions.
@@ -67,7 +74,7 @@ func (b *Broker) List(ctx context.Context, p Principal, l ListParams) ([]protoco
 	slices.SortFunc(recs, newestFirst)
 	out := make([]protocol.SessionInfo, 0, len(recs))
 	for _, rec := range recs {
-		info := rec.Info()
+		info := b.known(rec)
 		if now, ok := live[rec.ID]; ok && running(rec) && now.Run >= rec.Run {
 			info = now
 		}

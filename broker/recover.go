@@ -42,6 +42,7 @@ func (b *Broker) Recover(ctx context.Context) error {
 		return r.Status == protocol.StatusInterrupted && r.Restart == protocol.RestartResume && !r.Deleting && !r.Deleted
 	}) {
 		b.restarts.plan(rec.Key(), true)
+		b.planned(rec.Key())
 	}
 	if len(recs) > 0 {
 		b.log.Info("sessions recovered", slog.Int("sessions", len(recs)), slog.Duration("took", time.Since(began)))

@@ -33,6 +33,9 @@ var (
 // concurrent use.
 type Registry struct {
 	changed func(old, cur *protocol.SessionRecord) // called after each change, outside mu; must not block
+	// deciding, unless nil, is called before a change can be seen, with mu held:
+	// what follows from the change is decided when it is seen. It must not block.
+	deciding func(old, cur *protocol.SessionRecord)
 
 	mu     sync.Mutex
 	bucket *journal.Bucket // nil until open
@@ -222,6 +225,9 @@ func (r *Registry) put(k protocol.Key, rec *protocol.SessionRecord, rev uint64) 
 	if rev <= old.rev {
 		r.mu.Unlock()
 		return
+	}
+	if r.deciding != nil {
+		r.deciding(old.rec, rec)
 	}
 	r.cache[k] = entry{rec: rec, rev: rev}
 	r.mu.Unlock()

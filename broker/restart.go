@@ -19,11 +19,13 @@ type restarts struct {
 	mu     sync.Mutex
 	tries  map[protocol.Key][]time.Time // planned restarts inside the window, oldest first
 	wanted map[protocol.Key]bool        // planned, and neither carried out nor called off
+	trying map[protocol.Key]bool        // being carried out; at most restartParallel
 }
 
 func newRestarts(now func() time.Time) *restarts {
 	return &restarts{
 		agenda: newAgenda(now), tries: make(map[protocol.Key][]time.Time), wanted: make(map[protocol.Key]bool),
+		trying: make(map[protocol.Key]bool),
 	}
 }
 
@@ -66,6 +68,28 @@ func (r *restarts) done(k protocol.Key) {
 	delete(r.wanted, k)
 	r.mu.Unlock()
 	r.agenda.cancel(k)
+}
+
+// try ends the plan for k because it is carried out now, until tried.
+func (r *restarts) try(k protocol.Key) {
+	r.mu.Lock()
+	r.trying[k] = true
+	r.mu.Unlock()
+	r.done(k)
+}
+
+// tried ends what try began.
+func (r *restarts) tried(k protocol.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.trying, k)
+}
+
+// due reports whether k is about to be started again, or is being started.
+func (r *restarts) due(k protocol.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wanted[k] || r.trying[k]
 }
 
 // scheduled reports whether k is going to be started again.

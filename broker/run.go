@@ -123,10 +123,21 @@ func (b *Broker) changed(old, cur *protocol.SessionRecord) {
 	} else {
 		b.settling.cancel(k)
 	}
-	if old != nil && failed(cur) && !terminal(old.Status) && !b.restarts.plan(k, false) {
+	if old != nil && failed(cur) && !terminal(old.Status) && !b.restarts.scheduled(k) {
 		b.log.Warn("session fails too often to be started again", slog.String(protocol.LogSession, k.String()))
 	}
 }
+
+// decide plans the restart of a session that failed; whoever sees the end sees
+// that it is planned, too. It does not block.
+func (b *Broker) decide(old, cur *protocol.SessionRecord) {
+	if old != nil && failed(cur) && !terminal(old.Status) && !cur.Deleting && !cur.Deleted {
+		b.restarts.plan(cur.Key(), false)
+	}
+}
+
+// planned tells watchers that a plan was made or called off.
+func (b *Broker) planned(k protocol.Key) { b.feed(k.Workspace).look(k.Session) }
 
 // failed reports whether the policy wants a session again: it exited by itself,
 // and not well.
@@ -150,7 +161,7 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 		return
 	}
 	if rec == nil || rec.Deleting || rec.Deleted || running(rec) {
-		b.restarts.done(k)
+		b.restarts.done(k) // not shown of such a session
 		return
 	}
 	if _, err := b.ask(ctx, b.worker(), infoTimeout, protocol.WorkerRequest{Op: protocol.OpInfo}); errors.Is(err, journal.ErrNoOwner) {
@@ -159,11 +170,13 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 	}
 	work, done := b.work(ctx, 2*startTimeout)
 	defer done()
-	b.restarts.done(k) // before: the new child may fail, and be planned for, while we are here
+	b.restarts.try(k) // before: the new child may fail, and be planned for, while we are here
 	_, err = b.resume(work, rec)
+	b.restarts.tried(k)
 	if err == nil {
 		return
 	}
+	defer b.planned(k)
 	note := b.log.With(slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 	if ctx.Err() != nil {
 		note.Warn("restart cut short by the server's stop")

@@ -30,6 +30,7 @@ func (b *Broker) Stop(ctx context.Context, p Principal, session string, grace ti
 	ctx, done := b.work(ctx, 2*(grace+stopMargin)+startTimeout)
 	defer done()
 	b.restarts.done(rec.Key())
+	b.planned(rec.Key())
 	return outward(b.stop(ctx, rec.Key(), grace))
 }
 
@@ -49,6 +50,7 @@ func (b *Broker) stop(ctx context.Context, k protocol.Key, grace time.Duration) 
 	}
 	defer unlock()
 	b.restarts.done(k)
+	b.planned(k)
 	rec = b.registry.record(k)
 	switch {
 	case rec == nil || rec.Deleting || rec.Deleted:

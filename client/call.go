@@ -35,10 +35,10 @@ func (c *Client) Retry(ctx context.Context, method string, params any) (json.Raw
 	if err != nil {
 		return nil, err
 	}
-	return c.retry(ctx, method, raw)
+	return c.retry(ctx, method, raw, nil)
 }
 
-func (c *Client) retry(ctx context.Context, method string, raw []byte) (json.RawMessage, error) {
+func (c *Client) retry(ctx context.Context, method string, raw []byte, tell func(error)) (json.RawMessage, error) {
 	b := newBackoff(&c.opts)
 	for losses := 0; ; {
 		result, err := c.call(ctx, method, raw)
@@ -49,6 +49,9 @@ func (c *Client) retry(ctx context.Context, method string, raw []byte) (json.Raw
 			if losses++; len(raw) > protocol.RequestBytesDefault && losses == largeTriesMax {
 				return nil, err
 			}
+		}
+		if tell != nil {
+			tell(err)
 		}
 		if !pause(ctx, b.next()) {
 			return nil, ended(ctx, err)

@@ -17,6 +17,9 @@ type SendOptions struct {
 	CommandID string
 	// Expect is what the session must be like at admission.
 	Expect protocol.Expect
+	// OnRetry, when set, is told why the command is sent again, before the wait for
+	// that. It runs in the caller's goroutine.
+	OnRetry func(error)
 }
 
 // Send gives a session's child a command: any JSON value that its adapter takes.
@@ -85,7 +88,7 @@ func (c *Client) command(ctx context.Context, method, session string, params map
 	if err != nil {
 		return r, err
 	}
-	result, err := c.retry(ctx, method, raw)
+	result, err := c.retry(ctx, method, raw, opts.OnRetry)
 	if err != nil {
 		return r, err
 	}

@@ -52,6 +52,7 @@ type SessionInfo struct {
 	Head       Seq    `json:"head"`
 	Floor      Seq    `json:"floor"`
 	Exit       *Exit  `json:"exit,omitempty"`
+	Restarting bool   `json:"restarting,omitempty"` // nothing runs, and the policy is about to start the next run
 }
 
 // A SessionRecord is a session as the registry keeps it: what its owner, a

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -25,8 +27,8 @@ func (a *app) attachCommand() *cobra.Command {
 		Short: "Show a session as it goes on",
 		Long: `Shows what a session's agent says as it comes, after the last 200 events of what was
 before. A link that breaks is made again, and what came in between is shown: nothing is
-missed and nothing comes twice. It ends when the program ends, or with Ctrl-C; the
-session goes on.
+missed and nothing comes twice. It ends when the program ends and no restart of it is
+planned, or with Ctrl-C; the session goes on.
 
 On a terminal it shows the session's state instead: the transcript, the agent's questions,
 answered with a key, what waits for it, and a line to speak to it. --plain, --json and
@@ -86,12 +88,15 @@ func (a *app) onTerminal() bool {
 func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, from protocol.Seq, asJSON bool) error {
 	v := view{notes: a.err}
 	o := client.SubscribeOptions{After: &from, OnLink: a.linkTeller()}
-	ended := ""
+	ended, crashed := "", protocol.Run(0)
 	return a.follow(ctx, c, info.ID, o, func(w *bufio.Writer, m client.Message) error {
 		switch m.Kind {
 		case client.KindEvent:
 			if end, ok := sessionEnd(m.Event); ok {
-				ended = describeExit(end.Reason, end.ExitCode, end.Signal)
+				ended, crashed = describeExit(end.Reason, end.ExitCode, end.Signal), 0
+				if end.Reason == protocol.EndExited && (end.Signal != nil || end.ExitCode != nil && *end.ExitCode != 0) {
+					crashed = m.Event.Run
+				}
 			} else {
 				ended = ""
 			}
@@ -114,10 +119,58 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 			v.synced = true
 		}
 		if v.synced && ended != "" {
+			if crashed != 0 {
+				again, err := a.awaitRestart(ctx, c, w, info.ID, crashed, ended)
+				if err != nil || again {
+					ended = ""
+					return err
+				}
+			}
 			return a.sayEnded(w, info.ID, ended)
 		}
 		return nil
 	})
+}
+
+// restartPoll is how often attach asks whether a crashed program runs again.
+const restartPoll = 200 * time.Millisecond
+
+// awaitRestart returns whether a program that crashed in that run is started again
+// by the session's policy, once that is known.
+func (a *app) awaitRestart(ctx context.Context, c *conn, w *bufio.Writer, session string, run protocol.Run, how string) (bool, error) {
+	if err := w.Flush(); err != nil {
+		return false, err
+	}
+	tick := time.NewTicker(restartPoll)
+	defer tick.Stop()
+	for said := false; ; {
+		var now protocol.SessionInfo
+		err := c.ask(ctx, "get_session", sessionParams{session}, &now)
+		var rpc *client.RPCError
+		switch {
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case errors.As(err, &rpc) && rpc.Code == protocol.CodeSessionNotFound:
+			return true, nil // the subscription tells
+		case errors.As(err, &rpc) && !rpc.Retryable(), errors.Is(err, client.ErrClosed):
+			return false, err
+		case err != nil: // the server is away
+		case now.Run > run:
+			return true, nil
+		case now.State != protocol.StatusIdle.State() && !now.Restarting:
+			return false, nil
+		case now.Restarting && !said:
+			said = true
+			if _, err := fmt.Fprintf(a.err, "the program of session %s %s; it restarts soon\n", session, how); err != nil {
+				return false, err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 }
 
 // sayEnded tells that the program is gone and how to go on.

@@ -33,6 +33,15 @@ type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
+// hintedError is an error with a remedy of its own.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
+
 // exitCode maps what a command returned.
 func exitCode(err error) int {
 	var (
@@ -64,10 +73,13 @@ func hint(err error) string {
 		dial  *client.DialError
 		rpc   *client.RPCError
 		none  *noServerError
+		own   *hintedError
 	)
 	switch {
 	case errors.As(err, &usage):
 		return ""
+	case errors.As(err, &own):
+		return own.hint
 	case errors.As(err, &none):
 		return "`rejoin serve --data-dir " + none.dir + "` starts one; --server says where another is."
 	case errors.As(err, &rpc) && rpc.Code == protocol.CodeAuth:

@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,17 +16,24 @@ import (
 	"rejoin/protocol"
 )
 
+const (
+	sendWait  = time.Minute     // a restart in a crash loop is up to 30 s away
+	sendQuiet = 2 * time.Second // so long nobody wonders
+)
+
 func (a *app) sendCommand() *cobra.Command {
 	var asJSON bool
 	var id string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "send SID TEXT | send SID --json CMD",
 		Short: "Tell a session's agent something",
 		Long: `Sends a text as a prompt to the agent of a session or, with --json, one JSON value as
-the agent's own command, byte for byte. A text or command of - is read from standard input.
+the agent's own command, byte for byte. A text or command of - is read from standard input;
+a newline at the end of a text is not part of it.
 
 It is sent again under the same command id until the server has answered, so that it
-takes effect once.`,
+takes effect once. While a session waits for its restart so does send, up to --wait.`,
 		Args: exactly("SID", "TEXT or CMD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := args[1]
@@ -32,35 +43,50 @@ takes effect once.`,
 					return fmt.Errorf("read standard input: %w", err)
 				}
 				text = string(b)
+				if !asJSON {
+					text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+				}
 			}
 			if asJSON && !json.Valid([]byte(text)) {
 				return usagef("CMD is not a JSON value")
+			}
+			if wait <= 0 {
+				return usagef("--wait: want a positive duration such as 60s")
 			}
 			if id != "" && !protocol.ValidCommandID(id) {
 				return usagef("--command-id: want 1 to %d printable ASCII characters", protocol.CommandIDBytesMax)
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
-				return a.send(ctx, c, args[0], text, asJSON, client.SendOptions{CommandID: id})
+				return a.send(ctx, c, args[0], text, asJSON, wait, client.SendOptions{CommandID: id})
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "send a JSON value to the agent as it is")
 	cmd.Flags().StringVar(&id, "command-id", "", "name the command; the same id never takes effect twice")
+	cmd.Flags().DurationVar(&wait, "wait", sendWait, "how long to try when the session or the server is down")
 	return a.clientFlags(cmd)
 }
 
-func (a *app) send(ctx context.Context, c *conn, sid, text string, asJSON bool, opts client.SendOptions) error {
+func (a *app) send(ctx context.Context, c *conn, sid, text string, asJSON bool, wait time.Duration, opts client.SendOptions) error {
 	info, err := c.session(ctx, sid)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("send: %w", context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("gave up after %v", wait))
 	defer cancel()
+	down := downTeller{out: a.err}
+	late := time.AfterFunc(sendQuiet, down.late)
+	defer late.Stop()
+	opts.OnRetry = down.retry
 	var r protocol.SendResult
 	if asJSON {
 		r, err = c.Send(ctx, info.ID, json.RawMessage(text), opts)
 	} else {
 		r, err = c.Prompt(ctx, info.ID, text, opts)
+	}
+	var rpc *client.RPCError
+	if !asJSON && errors.As(err, &rpc) && rpc.Reason() == protocol.ReasonUnsupported {
+		return &hintedError{err, fmt.Sprintf("This session's agent takes JSON: `rejoin send %s --json '…'`.", info.ID)}
 	}
 	if err != nil {
 		return err
@@ -71,4 +97,34 @@ func (a *app) send(ctx context.Context, c *conn, sid, text string, asJSON bool, 
 	}
 	_, err = fmt.Fprintf(a.out, "sent%s: event %d, command %s\n", again, r.Seq, r.CommandID)
 	return err
+}
+
+// downTeller says once why a command takes long. Safe for concurrent use.
+type downTeller struct {
+	out io.Writer
+
+	mu     sync.Mutex
+	isLate bool
+	isDown bool
+	said   bool
+}
+
+// retry notes why the command is sent again.
+func (d *downTeller) retry(err error) {
+	var rpc *client.RPCError
+	down := errors.As(err, &rpc) && rpc.Reason() == protocol.ReasonSessionUnavailable
+	d.note(func() { d.isDown = down })
+}
+
+// late notes that it takes long.
+func (d *downTeller) late() { d.note(func() { d.isLate = true }) }
+
+func (d *downTeller) note(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+	if d.isLate && d.isDown && !d.said {
+		d.said = true
+		fmt.Fprintln(d.out, "session is down, waiting for its restart")
+	}
 }

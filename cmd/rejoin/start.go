@@ -22,6 +22,7 @@ const startWatch = 2 * time.Second
 type startParams struct {
 	Agent     string   `json:"agent,omitempty"`
 	Cwd       string   `json:"cwd,omitempty"`
+	Default   string   `json:"defaultCwd,omitempty"`
 	Args      []string `json:"args,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
 	Adapter   string   `json:"adapter,omitempty"`
@@ -71,7 +72,7 @@ two seconds is reported with the end of what it wrote to stderr; the exit code i
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.Agent, "agent", "", "configured agent to start (default: the server's default)")
-	f.StringVar(&p.Cwd, "cwd", "", "working directory (default: this one, where the server is local)")
+	f.StringVar(&p.Cwd, "cwd", "", "working directory (default: the agent's, else this one where the server is local)")
 	f.StringVar(&p.Name, "name", "", "name of the session")
 	f.StringVar(&p.Title, "title", "", "title of the session")
 	f.StringVar(&p.SessionID, "session-id", "", "id of the session (default: a new one)")
@@ -87,7 +88,7 @@ func (a *app) start(ctx context.Context, c *conn, p startParams, noWait bool) er
 		if err != nil {
 			return fmt.Errorf("find the working directory: %w", err)
 		}
-		p.Cwd = dir
+		p.Default = dir
 	}
 	var r startResult
 	if err := c.ask(ctx, "start_session", p, &r); err != nil {

@@ -302,9 +302,17 @@ func TestRestart(t *testing.T) {
 	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
 		t.Error("a restart is scheduled: retryable")
 	}
-	harness.Eventually(t, "the session runs again", func() bool { return w.info(id).Run == 2 && w.info(id).Status == protocol.StatusIdle })
+	if info := w.info(id); !info.Restarting || info.State != "exited" {
+		t.Errorf("a restart is scheduled: %+v", info)
+	}
+	harness.Eventually(t, "the session runs again", func() bool {
+		return w.info(id).Run == 2 && w.info(id).Status == protocol.StatusIdle && !w.info(id).Restarting
+	})
 	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
 		t.Fatal(err)
+	}
+	if info := w.info(id); info.Restarting {
+		t.Errorf("nobody starts it again: %+v", info)
 	}
 	_, err = w.broker.Command(w.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
 	if e := refusal(t, err, protocol.ReasonSessionUnavailable); e.Retryable {

@@ -53,7 +53,7 @@ func TestStartRefuses(t *testing.T) {
 		want   protocol.Reason
 		text   string
 	}{
-		{"unknown agent", admin, broker.StartParams{Agent: "nobody"}, protocol.ReasonInvalidParams, "again, open, plain"},
+		{"unknown agent", admin, broker.StartParams{Agent: "nobody"}, protocol.ReasonInvalidParams, "again, home, lost, open, plain"},
 		{"args not allowed", admin, broker.StartParams{Args: []string{"x"}}, protocol.ReasonInvalidParams, "args"},
 		{"env not allowed", admin, broker.StartParams{Env: map[string]string{"COLOR": "x"}}, protocol.ReasonInvalidParams, "COLOR"},
 		{"reserved env", admin, broker.StartParams{Argv: []string{"x"}, Env: map[string]string{"REJOIN_RUN": "x"}}, protocol.ReasonInvalidParams, "REJOIN_RUN"},
@@ -64,6 +64,8 @@ func TestStartRefuses(t *testing.T) {
 		{"taken", admin, broker.StartParams{SessionID: "taken"}, protocol.ReasonConflict, "taken"},
 		{"used and deleted", admin, broker.StartParams{SessionID: "gone"}, protocol.ReasonConflict, "gone"},
 		{"no such cwd", admin, broker.StartParams{Cwd: w.dir + "/nowhere"}, protocol.ReasonInvalidParams, "nowhere"},
+		{"no such default cwd", admin, broker.StartParams{DefaultCwd: w.dir + "/nowhere"}, protocol.ReasonInvalidParams, "nowhere"},
+		{"no such configured cwd", admin, broker.StartParams{Agent: "lost", DefaultCwd: w.dir}, protocol.ReasonInvalidParams, "agent lost is configured with"},
 		{"title too long", admin, broker.StartParams{Title: strings.Repeat("x", 257)}, protocol.ReasonInvalidParams, "title"},
 		{"restart", admin, broker.StartParams{Restart: "always"}, protocol.ReasonInvalidParams, "restart"},
 		{"server's command id", admin, broker.StartParams{CommandID: "rj:1"}, protocol.ReasonInvalidParams, "commandId"},
@@ -164,5 +166,25 @@ func TestStartUnanswered(t *testing.T) {
 	}
 	if list, err := w.broker.List(w.ctx, admin, broker.ListParams{}); err != nil || len(list) != 0 {
 		t.Errorf("left: %+v, %v", list, err)
+	}
+}
+
+// TestDirectory: the request's directory, else the agent's, else the default.
+func TestDirectory(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	own := t.TempDir()
+	for _, c := range []struct {
+		params broker.StartParams
+		want   string
+	}{
+		{broker.StartParams{Agent: "home", DefaultCwd: own}, "/"},
+		{broker.StartParams{Agent: "home", Cwd: own, DefaultCwd: "/nowhere"}, own},
+		{broker.StartParams{DefaultCwd: own}, own},
+		{broker.StartParams{Argv: []string{"x"}, DefaultCwd: own}, own},
+	} {
+		if info := w.startSession(c.params); info.Cwd != c.want {
+			t.Errorf("%+v: runs in %s, want %s", c.params, info.Cwd, c.want)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"encoding/json"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -170,9 +172,15 @@ func TestPromptFromStandardInput(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	sid := start(t, s.Dir)
 	cmd := command(harness.Context(t), t, s.Dir, "send", sid, "-")
-	cmd.Stdin = strings.NewReader("count 2")
+	cmd.Stdin = strings.NewReader("count 2\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	plain := start(t, s.Dir, "--adapter", "lines", "--", "cat")
+	cmd = command(harness.Context(t), t, s.Dir, "send", plain, "-")
+	cmd.Stdin = strings.NewReader("hi\r\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("a line for an agent of lines: %v: %s", err, out)
 	}
 	harness.Eventually(t, "the prompt arrives", func() bool {
 		return strings.Contains(want(t, s.Dir, "events", sid), `"params":{"text":"count 2"}`)
@@ -185,5 +193,88 @@ func TestDemoAgent(t *testing.T) {
 	out, err := cmd.Output()
 	if code := cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(string(out), `"success":true`) {
 		t.Errorf("demo-agent: %v, exit code %d, %s", err, code, out)
+	}
+}
+
+// An agent that takes no prompts is told JSON.
+func TestSendHint(t *testing.T) {
+	s := harness.Start(t, harness.Options{})
+	sid := start(t, s.Dir, "--", "cat")
+	refused(t, s.Dir, 1, "adapter jsonl\nThis session's agent takes JSON: `rejoin send "+sid+" --json '…'`.", "send", sid, "hello")
+}
+
+// Where a session runs: --cwd, else the agent's directory, else the caller's.
+func TestWorkingDirectory(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "c.yaml")
+	yaml := "agents: {home: {adapter: jsonl, argv: [cat], cwd: /}, lost: {adapter: jsonl, argv: [cat], cwd: /nonexistent}, any: {adapter: jsonl, argv: [cat]}}\ndefault: any\n"
+	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := harness.Start(t, harness.Options{Args: []string{"--config", config}})
+	refused(t, s.Dir, 1, "agent lost is configured with a directory it cannot have: cwd /nonexistent does not exist", "start", "--agent", "lost")
+	for _, args := range [][]string{{"--agent", "home"}, {}, {"--cwd", "/tmp"}} {
+		cmd := command(harness.Context(t), t, s.Dir, append([]string{"start", "--no-wait"}, args...)...)
+		there := map[string]string{"--agent": "/", "": cmd.Dir, "--cwd": "/tmp"}[strings.Join(args[:min(1, len(args))], "")]
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var infos []struct{ ID, Cwd string }
+		if err := json.Unmarshal([]byte(want(t, s.Dir, "ls", "--json")), &infos); err != nil {
+			t.Fatal(err)
+		}
+		if infos[0].ID != strings.TrimSpace(string(out)) || infos[0].Cwd != there {
+			t.Errorf("%v: %+v, want %s", args, infos[0], there)
+		}
+	}
+}
+
+// A program that crashes and is started again by its policy: attach stays, send
+// says what it waits for and gives up in time.
+func TestCrashLoop(t *testing.T) {
+	s := harness.Start(t, harness.Options{})
+	sid := start(t, s.Dir, "--restart", "resume", "--adapter", "lines", "--", "sh", "-c", "read x && exit 3")
+	attached := runOn(t, s.Dir, "attach", sid)
+	attached.out.shows(t, "started (pid")
+	want(t, s.Dir, "send", sid, "a")
+	attached.err.shows(t, "exited with code 3; it restarts soon\n")
+	attached.out.shows(t, "-- resumed (run 2)")
+	want(t, s.Dir, "send", sid, "b") // the next restart is 5 s away
+	harness.Eventually(t, "it is down", func() bool { return strings.Contains(want(t, s.Dir, "ls", "--json"), `"restarting":true`) })
+	r := run(t, s.Dir, "send", sid, "c", "--wait", "2500ms")
+	if r.code != 1 || !strings.Contains(r.err, "session is down, waiting for its restart\nrejoin: gave up after 2.5s") {
+		t.Errorf("send to a session that is down: %+v", r)
+	}
+	attached.out.shows(t, "-- resumed (run 3)")
+	want(t, s.Dir, "stop", sid)
+	attached.err.shows(t, "was stopped; `rejoin resume")
+	if code := attached.wait(t); code != 0 {
+		t.Errorf("attach ends with %d", code)
+	}
+}
+
+// attach finds a server again that listens elsewhere after its restart, and stays
+// away from a stopped plan.
+func TestAttachFindsTheServerAgain(t *testing.T) {
+	s := harness.New(t, harness.Options{Listen: []string{"tcp://127.0.0.1:0"}})
+	s.Run()
+	before := s.URL()
+	sid := start(t, s.Dir)
+	attached := runOn(t, s.Dir, "attach", sid)
+	attached.out.shows(t, "demo started")
+	s.Kill9()
+	attached.err.shows(t, "link lost: ")
+	held, err := net.Listen("tcp", strings.TrimPrefix(before, "tcp://")) // so that it cannot be the same
+	if err != nil {
+		t.Skipf("the port is in use again: %v", err)
+	}
+	defer held.Close()
+	s.Run()
+	if s.URL() == before {
+		t.Fatalf("the server listens on %s again", before)
+	}
+	attached.err.shows(t, "rejoined at seq ")
+	if code := attached.interrupt(t); code != 0 {
+		t.Errorf("attach, interrupted, ends with %d", code)
 	}
 }
