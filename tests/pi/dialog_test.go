@@ -101,3 +101,32 @@ func TestDenied(t *testing.T) {
 		t.Errorf("the tool left %q", got)
 	}
 }
+
+// pi stops waiting by itself and says nothing: rejoin knows when.
+func TestExpired(t *testing.T) {
+	w := newWorld(t, options{extension: "ask.ts"})
+	c := w.start()
+	c.prompt("run echo soon >> ran")
+	asked, _ := c.await("the question", is("extension_ui_request"))
+	question := c.state(asked.Seq).Pending[0]
+	if question.Deadline <= question.TS {
+		t.Errorf("the question has the deadline %d, asked at %d", question.Deadline, question.TS)
+	}
+	resolved := is(protocol.TypeInteraction)
+	c.until("both ends", func() bool { return c.count(settled) > 0 && c.count(resolved) > 0 })
+	for _, e := range c.seen {
+		if b := bodyOf(e); resolved(e, b) && (b.Outcome != "expired" || b.ResolvedBy != "rejoin" || b.InteractionID != question.InteractionID) {
+			t.Errorf("the question ends as %s", e.Body)
+		}
+	}
+	c.transcript(c.seen[len(c.seen)-1].Seq, `user done: "run echo soon >> ran"`, `assistant done: "I run it. "`,
+		`tool error: bash {"command":"echo soon >> ran"} -> "denied by user"`, `assistant done: "It ran. "`, "idle")
+	_, err := c.try("respond", map[string]any{"interactionId": question.InteractionID, "outcome": "allow"})
+	var rpc *harness.RPCError
+	if !errors.As(err, &rpc) || rpc.Code != -32008 || rpc.Data.Outcome != "expired" {
+		t.Errorf("an answer after the deadline: %v", err)
+	}
+	if got := w.lines("ran"); got[0] != "" {
+		t.Errorf("the tool left %q", got)
+	}
+}
