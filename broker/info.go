@@ -30,7 +30,7 @@ func (b *Broker) info(ctx context.Context, rec *protocol.SessionRecord) protocol
 	}
 	for _, live := range reply.Infos {
 		if live.Workspace == rec.Workspace && live.ID == rec.ID && live.Run >= rec.Run {
-			return live.SessionInfo
+			return b.ending(rec, live.SessionInfo)
 		}
 	}
 	if now := b.registry.record(rec.Key()); now != nil { // it may have ended while we asked
@@ -44,6 +44,18 @@ func (b *Broker) known(rec *protocol.SessionRecord) protocol.SessionInfo {
 	info := rec.Info()
 	info.Restarting = terminal(rec.Status) && b.restarts.due(rec.Key())
 	return info
+}
+
+// ending adds to an owner's word what the policy is going to decide when the end
+// that the owner tells of is in the registry.
+func (b *Broker) ending(rec *protocol.SessionRecord, live protocol.SessionInfo) protocol.SessionInfo {
+	if !terminal(live.Status) {
+		return live
+	}
+	end := *rec
+	end.Status, end.Exit = live.Status, live.Exit
+	live.Restarting = b.restarts.due(rec.Key()) || failed(&end) && b.restarts.room(rec.Key())
+	return live
 }
 
 // ListParams of list_sessions.
@@ -76,7 +88,7 @@ func (b *Broker) List(ctx context.Context, p Principal, l ListParams) ([]protoco
 	for _, rec := range recs {
 		info := b.known(rec)
 		if now, ok := live[rec.ID]; ok && running(rec) && now.Run >= rec.Run {
-			info = now
+			info = b.ending(rec, now)
 		}
 		if l.State != "" && info.State != l.State {
 			continue

@@ -55,6 +55,14 @@ func (r *restarts) plan(k protocol.Key, atOnce bool) bool {
 	return true
 }
 
+// room reports whether the window has a restart of k left.
+func (r *restarts) room(k protocol.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forget(r.agenda.now())
+	return len(r.tries[k]) < len(restartDelays)
+}
+
 // again moves a planned restart that could not even be tried.
 func (r *restarts) again(k protocol.Key, after time.Duration) {
 	if r.scheduled(k) {

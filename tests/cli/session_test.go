@@ -253,28 +253,46 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// attach finds a server again that listens elsewhere after its restart, and stays
-// away from a stopped plan.
+// attach finds a server again that listens elsewhere after its restart.
 func TestAttachFindsTheServerAgain(t *testing.T) {
-	s := harness.New(t, harness.Options{Listen: []string{"tcp://127.0.0.1:0"}})
-	s.Run()
-	before := s.URL()
-	sid := start(t, s.Dir)
-	attached := runOn(t, s.Dir, "attach", sid)
+	dir := filepath.Join(t.TempDir(), "data")
+	serve := func() *background {
+		b := runOn(t, dir, "serve", "--listen", "tcp://127.0.0.1:0")
+		b.err.shows(t, "to begin")
+		return b
+	}
+	address := func() string {
+		var r harness.Ready
+		b, err := os.ReadFile(filepath.Join(dir, "server.json"))
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimPrefix(r.Listeners[0].URL, "tcp://")
+	}
+	first := serve()
+	before := address()
+	sid := start(t, dir)
+	attached := runOn(t, dir, "attach", sid)
 	attached.out.shows(t, "demo started")
-	s.Kill9()
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	first.wait(t)
 	attached.err.shows(t, "link lost: ")
-	held, err := net.Listen("tcp", strings.TrimPrefix(before, "tcp://")) // so that it cannot be the same
+	held, err := net.Listen("tcp", before) // so that it cannot be the same
 	if err != nil {
-		t.Skipf("the port is in use again: %v", err)
+		t.Fatal(err)
 	}
 	defer held.Close()
-	s.Run()
-	if s.URL() == before {
-		t.Fatalf("the server listens on %s again", before)
-	}
+	second := serve()
 	attached.err.shows(t, "rejoined at seq ")
 	if code := attached.interrupt(t); code != 0 {
 		t.Errorf("attach, interrupted, ends with %d", code)
+	}
+	if code := second.interrupt(t); code != 0 {
+		t.Errorf("the server ends with %d", code)
 	}
 }
