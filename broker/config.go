@@ -76,11 +76,11 @@ func (c Config) Validate() error {
 		return fmt.Errorf("broker: DataDir is empty")
 	}
 	if _, ok := c.Agents[c.Default]; c.Default != "" && !ok {
-		return fmt.Errorf("broker: default agent %q is not configured", c.Default)
+		return fmt.Errorf("default agent %q is not configured", c.Default)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Agents)) {
 		if err := c.Agents[name].validate(c.Adapters); err != nil {
-			return fmt.Errorf("broker: agent %q: %w", name, err)
+			return fmt.Errorf("agent %q: %w", name, err)
 		}
 	}
 	return nil
@@ -88,6 +88,8 @@ func (c Config) Validate() error {
 
 func (a AgentConfig) validate(adapters []string) error {
 	switch {
+	case a.Adapter == "":
+		return fmt.Errorf("adapter is missing, known: %s", strings.Join(adapters, ", "))
 	case !slices.Contains(adapters, a.Adapter):
 		return fmt.Errorf("unknown adapter %q, known: %s", a.Adapter, strings.Join(adapters, ", "))
 	case a.Options != nil:

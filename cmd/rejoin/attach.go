@@ -20,7 +20,7 @@ import (
 const attachTail = 200
 
 func (a *app) attachCommand() *cobra.Command {
-	var after uint64
+	var after count
 	var asJSON, asLines bool
 	cmd := &cobra.Command{
 		Use:   "attach SID",
@@ -55,7 +55,7 @@ answered with a key, what waits for it, and a line to speak to it. --plain, --js
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&after, "after", 0, "begin after this event")
+	f.Var(&after, "after", "begin after this event")
 	f.BoolVar(&asLines, "plain", false, "show lines on a terminal, too")
 	f.BoolVar(&asJSON, "json", false, "print the events as JSON, one per line")
 	return a.clientFlags(cmd)

@@ -16,7 +16,7 @@ import (
 const outBufferBytes = 64 << 10
 
 func (a *app) eventsCommand() *cobra.Command {
-	var after uint64
+	var after count
 	var follow, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "events SID",
@@ -43,7 +43,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&after, "after", 0, "print the events after this number (default: all that are kept)")
+	f.Var(&after, "after", "print the events after this number (default: all that are kept)")
 	f.BoolVarP(&follow, "follow", "f", false, "go on with new events as they come")
 	f.BoolVar(&asJSON, "json", false, "one JSON object per line instead of a short form")
 	return a.clientFlags(cmd)

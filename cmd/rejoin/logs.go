@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	var run uint64
+	var run count
 	cmd := &cobra.Command{
 		Use:   "logs SID",
 		Short: "Print the end of what a session's program wrote to stderr",
@@ -30,7 +30,7 @@ func (a *app) logsCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Uint64Var(&run, "run", 0, "of an earlier run (default: the newest)")
+	cmd.Flags().Var(&run, "run", "of an earlier run (default: the newest)")
 	return a.clientFlags(cmd)
 }
 

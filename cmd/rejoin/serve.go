@@ -63,8 +63,8 @@ SIGTERM or SIGINT stops it in order within 10 seconds; a second one at once.`,
 	f.BoolVar(&flags.AllowArgv, "allow-argv", false, "let clients start any program")
 	f.Var(&flags.Limits.MaxRequestBytes, "max-request-bytes", "longest line of a client")
 	f.Var(&flags.Limits.MaxEventBytes, "max-event-bytes", "longest line of a program")
-	f.DurationVar(&flags.Limits.AuthTimeout, "auth-timeout", flags.Limits.AuthTimeout, "how long a client may take to authenticate")
-	f.DurationVar(&flags.Limits.WriteTimeout, "write-timeout", flags.Limits.WriteTimeout, "how long a client may take no byte")
+	f.Var(&flags.Limits.AuthTimeout, "auth-timeout", "how long a client may take to authenticate")
+	f.Var(&flags.Limits.WriteTimeout, "write-timeout", "how long a client may take no byte")
 	f.StringVar(&flags.readyFile, "ready-file", "", "file to write once everything listens")
 	f.StringVar(&flags.LogFormat, "log-format", flags.LogFormat, "text or json")
 	f.StringVar(&flags.LogLevel, "log-level", flags.LogLevel, "debug, info, warn or error")
@@ -79,6 +79,7 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 			return nil, err
 		}
 	}
+	s.flagged = map[string]bool{} // now: an empty file decodes to zero settings
 	for name, set := range map[string]func(){
 		"listen":            func() { s.Listen = flags.Listen },
 		"durability":        func() { s.Durability = flags.Durability },
@@ -91,8 +92,12 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		"log-level":         func() { s.LogLevel = flags.LogLevel },
 	} {
 		if cmd.Flags().Changed(name) {
+			s.flagged[name] = true
 			set()
 		}
+	}
+	for _, name := range []string{"token", "token-file", "no-auth"} {
+		s.flagged[name] = cmd.Flags().Changed(name)
 	}
 	s.token, s.tokenFile, s.noAuth, s.insecure = flags.token, flags.tokenFile, flags.noAuth, flags.insecure
 	if cmd.Flags().Changed("token") && strings.TrimSpace(s.token) == "" {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -40,6 +39,10 @@ type settings struct {
 	readyFile string
 	child     []string
 
+	// Where values come from, for errors: the file, and the flags that were given.
+	file    string
+	flagged map[string]bool
+
 	lookPath func(file string) (string, error) // finds programs; nil: exec.LookPath
 
 	// What resolve finds.
@@ -51,19 +54,19 @@ type settings struct {
 // retention says how much of each session's log is kept. A zero field sets no
 // bound; all zero means snapshot.RetentionBytesDefault bytes.
 type retention struct {
-	MaxAge    time.Duration `yaml:"maxAge,omitempty"`
-	MaxBytes  size          `yaml:"maxBytes,omitempty"`
-	MaxEvents uint64        `yaml:"maxEvents,omitempty"`
+	MaxAge    duration `yaml:"maxAge,omitempty"`
+	MaxBytes  size     `yaml:"maxBytes,omitempty"`
+	MaxEvents uint64   `yaml:"maxEvents,omitempty"`
 }
 
 // limits of a server. Zero means the default of protocol.
 type limits struct {
-	MaxRequestBytes size          `yaml:"maxRequestBytes"`
-	MaxEventBytes   size          `yaml:"maxEventBytes"`
-	AuthTimeout     time.Duration `yaml:"authTimeout"`
-	WriteTimeout    time.Duration `yaml:"writeTimeout"`
-	MaxConnections  int           `yaml:"maxConnections"`
-	MaxSessions     int           `yaml:"maxSessions"` // children at a time
+	MaxRequestBytes size     `yaml:"maxRequestBytes"`
+	MaxEventBytes   size     `yaml:"maxEventBytes"`
+	AuthTimeout     duration `yaml:"authTimeout"`
+	WriteTimeout    duration `yaml:"writeTimeout"`
+	MaxConnections  int      `yaml:"maxConnections"`
+	MaxSessions     int      `yaml:"maxSessions"` // children at a time
 }
 
 const (
@@ -86,7 +89,7 @@ func defaultSettings() settings {
 		Durability: "always",
 		Limits: limits{
 			MaxRequestBytes: protocol.RequestBytesDefault, MaxEventBytes: protocol.EventBytesDefault,
-			AuthTimeout: protocol.AuthTimeoutDefault, WriteTimeout: protocol.WriteTimeoutDefault,
+			AuthTimeout: duration(protocol.AuthTimeoutDefault), WriteTimeout: duration(protocol.WriteTimeoutDefault),
 			MaxConnections: protocol.ConnectionsMaxDefault, MaxSessions: protocol.SessionsLiveDefault,
 		},
 		LogFormat: "text", LogLevel: "info",
@@ -100,6 +103,7 @@ func (s *settings) load(path string) error {
 		return usagef("--config %s: %w", path, cause(err))
 	}
 	err = yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(s)
+	s.file = path                              // now: an empty file decodes to zero settings
 	if err != nil && !errors.Is(err, io.EOF) { // an empty file is a configuration too
 		return usagef("--config %s: %s", path, yaml.FormatError(err, false, true))
 	}
@@ -108,20 +112,53 @@ func (s *settings) load(path string) error {
 
 // resolve fills what is derived and checks everything.
 func (s *settings) resolve() error {
-	for _, check := range []func() error{
-		s.resolveAgents, s.resolveListeners, s.resolveAuth, s.resolveLimits, s.resolveRetention, s.resolveLog,
+	for _, check := range []struct {
+		resolve func() error
+		flags   []string // that may be what is wrong
+	}{
+		{s.resolveAgents, nil},
+		{s.resolveListeners, []string{"listen", "no-auth"}},
+		{s.resolveAuth, []string{"token", "token-file", "no-auth"}},
+		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
+		{s.resolveRetention, nil},
+		{s.resolveLog, []string{"log-format", "log-level"}},
+		{s.resolveDurability, []string{"durability"}},
 	} {
-		if err := check(); err != nil {
-			return &usageError{err}
+		if err := check.resolve(); err != nil {
+			return &usageError{s.blame(err, check.flags...)}
 		}
 	}
-	orDefault(&s.Durability, defaultSettings().Durability)
-	d, err := journal.ParseDurability(s.Durability)
-	if err != nil {
-		return usagef("--durability %s: %w", s.Durability, err)
-	}
-	s.durability = d
 	return nil
+}
+
+// blame names the file where a wrong value stands, unless one of those flags was
+// given.
+func (s *settings) blame(err error, flags ...string) error {
+	for _, name := range flags {
+		if s.flagged[name] {
+			return err
+		}
+	}
+	if s.file == "" {
+		return err
+	}
+	return fmt.Errorf("--config %s: %w", s.file, err)
+}
+
+func (s *settings) resolveDurability() (err error) {
+	orDefault(&s.Durability, defaultSettings().Durability)
+	if s.durability, err = journal.ParseDurability(s.Durability); err != nil && s.flagged["durability"] {
+		return fmt.Errorf("--%w", err) // it begins with the key's name, which is the flag's
+	}
+	return err
+}
+
+// named is what the user calls a setting: the flag if it was given, else the key.
+func (s *settings) named(flag, key string) string {
+	if s.flagged[flag] {
+		return "--" + flag
+	}
+	return key
 }
 
 // brokerConfig is the part of the settings that the broker wants.
@@ -140,13 +177,13 @@ func (s *settings) resolveListeners() error {
 	for _, raw := range s.Listen {
 		l, err := parseListen(raw)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s %w", s.named("listen", "listen"), err)
 		}
 		if !l.loopback() && !s.insecure {
 			if s.noAuth {
 				return fmt.Errorf("--no-auth on %s would let everyone who can reach it run programs here; --insecure allows it", raw)
 			}
-			return fmt.Errorf("--listen %s: the token and all events would cross the network in clear text; --insecure allows it", raw)
+			return fmt.Errorf("%s %s: the token and all events would cross the network in clear text; --insecure allows it", s.named("listen", "listen"), raw)
 		}
 		s.listeners = append(s.listeners, l)
 	}
@@ -214,10 +251,10 @@ func (s *settings) resolveLog() error {
 	orDefault(&s.LogFormat, d.LogFormat)
 	orDefault(&s.LogLevel, d.LogLevel)
 	if s.LogFormat != "text" && s.LogFormat != "json" {
-		return fmt.Errorf("--log-format %s: want text or json", s.LogFormat)
+		return fmt.Errorf("%s %s: want text or json", s.named("log-format", "logFormat"), s.LogFormat)
 	}
 	if err := s.level.UnmarshalText([]byte(s.LogLevel)); err != nil {
-		return fmt.Errorf("--log-level %s: want debug, info, warn or error", s.LogLevel)
+		return fmt.Errorf("%s %s: want debug, info, warn or error", s.named("log-level", "logLevel"), s.LogLevel)
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ func TestConfigIsStrict(t *testing.T) {
 		{"retention", agent + "retention: {maxAge: 48h, maxBytes: 64MiB, maxEvents: 10}\n", ""},
 		{"retention of the past", agent + "retention: {maxAge: -1s}\n", "retention.maxAge"},
 		{"unknown retention", agent + "retention: {maxLines: 1}\n", `unknown field "maxLines"`},
+		{"zero", "limits: {writeTimeout: 0}\n", ""},
 		{"options", "agents: {a: {adapter: rpi, argv: [rpi], options: {noTools: true}}}\n", ""},
 		{"comments", "# nothing\n", ""},
 		{"unknown key", agent + "colour: red\n", `unknown field "colour"`},
@@ -58,7 +59,13 @@ func TestConfigIsStrict(t *testing.T) {
 		{"key twice", "default: a\ndefault: b\n", "already defined"},
 		{"wrong type", "agents: 7\n", "agents"},
 		{"bad size", "limits: {maxEventBytes: huge}\n", "is not a size"},
-		{"bad time", "limits: {authTimeout: soon}\n", "invalid duration"},
+		{"bad time", "limits: {authTimeout: soon}\n", `"soon" must be a duration such as 60s`},
+		{"a time of what", "limits: {writeTimeout: 5}\n", `c.yaml: "5" must be a duration such as 60s`},
+		{"no adapter", "agents: {a: {argv: [cat]}}\n", `c.yaml: agent "a": adapter is missing, known: demo`},
+		{"bad durability", "durability: fast\n", `c.yaml: durability "fast": want always or`},
+		{"a port alone", "listen: [1]\n", "c.yaml: listen 1: unknown scheme"},
+		{"bad level", "logLevel: loud\n", "c.yaml: logLevel loud: want"},
+		{"bad limit", "limits: {maxEventBytes: 1}\n", "c.yaml: maxEventBytes"},
 		{"no argv", "agents: {a: {adapter: jsonl}}\n", "argv"},
 		{"unknown adapter", "agents: {a: {adapter: telepathy, argv: [x]}}\n", "telepathy"},
 		{"unknown default", agent + "default: b\n", `default names "b"`},
@@ -77,7 +84,7 @@ func TestConfigIsStrict(t *testing.T) {
 				}
 				return
 			}
-			if code != exitUsage || !strings.Contains(errOut, c.says) {
+			if code != exitUsage || !strings.Contains(errOut, c.says) || strings.Contains(errOut, "strconv") || strings.Contains(errOut, "broker:") {
 				t.Errorf("exit code %d, stderr %q, want %q", code, errOut, c.says)
 			}
 		})
@@ -104,7 +111,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Limits.MaxEventBytes != 4<<20 || got.Limits.WriteTimeout != 3*time.Second || got.Limits.MaxRequestBytes != protocol.RequestBytesDefault {
+	if got.Limits.MaxEventBytes != 4<<20 || got.Limits.WriteTimeout != duration(3*time.Second) || got.Limits.MaxRequestBytes != protocol.RequestBytesDefault {
 		t.Errorf("limits are %+v", got.Limits)
 	}
 	if got.durability.Interval != 20*time.Millisecond || !got.AllowArgv || len(got.listeners) != 2 {

@@ -20,7 +20,7 @@ type snapshotParams struct {
 }
 
 func (a *app) snapshotCommand() *cobra.Command {
-	var at uint64
+	var at count
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "snapshot SID",
@@ -61,7 +61,7 @@ transcript. With --at it is the state after that event, any that is kept.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&at, "at", 0, "the state after this event (default: now)")
+	f.Var(&at, "at", "the state after this event (default: now)")
 	f.BoolVar(&asJSON, "json", false, "print the server's answer as it is")
 	return a.clientFlags(cmd)
 }

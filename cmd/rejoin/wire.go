@@ -111,7 +111,7 @@ func (s *server) assemble(ctx context.Context) error {
 	}
 	s.worker, err = worker.New(worker.Config{
 		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints,
-		Retention:     snapshot.Retention{MaxAge: s.cfg.Retention.MaxAge, MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents},
+		Retention:     snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents},
 		EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
 		SessionsMax:   s.cfg.Limits.MaxSessions, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
@@ -122,8 +122,8 @@ func (s *server) assemble(ctx context.Context) error {
 		return err
 	}
 	s.gateway, err = gateway.New(gateway.Config{
-		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), AuthTimeout: s.cfg.Limits.AuthTimeout,
-		WriteTimeout: s.cfg.Limits.WriteTimeout, ConnectionsMax: s.cfg.Limits.MaxConnections,
+		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), AuthTimeout: time.Duration(s.cfg.Limits.AuthTimeout),
+		WriteTimeout: time.Duration(s.cfg.Limits.WriteTimeout), ConnectionsMax: s.cfg.Limits.MaxConnections,
 		ServerID: s.node.Instance(), Version: version(), Logger: s.log,
 	}, s.broker, s.node.Hub(), s.node, folds)
 	if err != nil {
