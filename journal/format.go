@@ -70,10 +70,12 @@ func shardStream(shard int) string { return "J" + strconv.Itoa(shard) }
 // bucketStream names the stream of a bucket, as NATS does.
 func bucketStream(bucket string) string { return "KV_" + bucket }
 
+func formatFile(dir string) string { return filepath.Join(dir, "format") }
+
 // openFormat reads DIR/format, or begins a new one in a directory without
 // streams. Errors are *FormatError where the content is to blame.
 func openFormat(dir string, shards int) (*format, error) {
-	path := filepath.Join(dir, "format")
+	path := formatFile(dir)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if streams := storedStreams(dir); len(streams) > 0 {
@@ -133,7 +135,7 @@ func (f *format) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("encode format: %w", err)
 	}
-	return writeFile(filepath.Join(dir, "format"), append(data, '\n'))
+	return writeFile(formatFile(dir), append(data, '\n'))
 }
 
 // streamsDir is where the server keeps the streams of the only account.
@@ -148,5 +150,5 @@ func storedStreams(dir string) []os.DirEntry {
 }
 
 func missingStream(dir, name string) error {
-	return &MissingStreamError{Stream: name, Dir: filepath.Join(streamsDir(dir), name), Format: filepath.Join(dir, "format")}
+	return &MissingStreamError{Stream: name, Dir: filepath.Join(streamsDir(dir), name), Format: formatFile(dir)}
 }

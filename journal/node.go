@@ -127,16 +127,40 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	return n, nil
 }
 
+// closeDir makes the data directory the owner's alone, if it is a journal's or
+// empty. Another one may be somebody's home: it is left as it is, and refused.
+func (n *Node) closeDir(dir string) error {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("journal: data directory: %w", err)
+	}
+	if fi.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	if _, err := os.Lstat(formatFile(dir)); err != nil {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			return fmt.Errorf("journal: data directory: %w", err)
+		}
+		if len(files) > 0 {
+			return fmt.Errorf("the data directory %s holds other files and is open to others (mode %04o): name an empty directory, or chmod it to 0700",
+				dir, fi.Mode().Perm())
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		n.log.Warn("data directory is open to others", slog.String("dir", dir), slog.Any(protocol.LogError, err))
+	}
+	return nil
+}
+
 // openDir takes the data directory into use.
 func (n *Node) openDir() (err error) {
 	dir := n.cfg.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("journal: make data directory: %w", err)
 	}
-	if fi, err := os.Stat(dir); err == nil && fi.Mode().Perm()&0o077 != 0 {
-		if err := os.Chmod(dir, 0o700); err != nil {
-			n.log.Warn("data directory is open to others", slog.String("dir", dir), slog.Any(protocol.LogError, err))
-		}
+	if err := n.closeDir(dir); err != nil {
+		return err
 	}
 	if n.lock, err = lockDir(dir); err != nil {
 		return err

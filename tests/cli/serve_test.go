@@ -197,6 +197,34 @@ func TestLogReaderGone(t *testing.T) {
 	}
 }
 
+// A directory that is not a server's is not taken, nor closed to others.
+func TestForeignDataDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "letter.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // that is what is tested
+		t.Fatal(err)
+	}
+	refused(t, dir, 1, "holds other files and is open to others (mode 0755): name an empty directory, or chmod it to 0700", "serve", "--listen", "tcp://127.0.0.1:0")
+	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o755 {
+		t.Errorf("its mode afterwards: %v, %v", fi, err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("its files afterwards: %v, %v", files, err)
+	}
+	for _, mode := range []os.FileMode{0o700, 0o755} { // closed by its owner; a server's own, opened
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		s := harness.Start(t, harness.Options{DataDir: dir})
+		if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
+			t.Errorf("mode %v: %v, %v", mode, fi, err)
+		}
+		s.Term()
+	}
+}
+
 func TestConfiguredAgents(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "c.yaml")
 	yaml := `
