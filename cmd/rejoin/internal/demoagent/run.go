@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"rejoin/protocol"
@@ -30,6 +31,11 @@ func Run(in io.Reader, out, errOut io.Writer, args []string) int {
 	flags := flag.NewFlagSet("demo-agent", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	pace := flags.Duration("pace", PaceDefault, "pause between the words of a reply")
+	flags.Usage = func() {
+		// The usage is all that can be said; stderr that fails has no other place to say so.
+		_, _ = fmt.Fprint(errOut, usage())
+		flags.PrintDefaults()
+	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -47,6 +53,17 @@ func Run(in io.Reader, out, errOut io.Writer, args []string) int {
 	go read(in, lines, done)
 	a := &agent{out: bufio.NewWriterSize(out, outBufferBytes), errOut: errOut, lines: lines, pace: *pace}
 	return a.run()
+}
+
+// usage says what the program takes.
+func usage() string {
+	var b strings.Builder
+	b.WriteString("Usage of demo-agent: one JSON command per line of stdin, such as\n  " + example + "\nA message is a script of these words; any other is repeated:\n")
+	for _, w := range words {
+		b.WriteString("  " + w.help + "\n")
+	}
+	b.WriteString("Flags:\n")
+	return b.String()
 }
 
 // An input is one line of stdin.

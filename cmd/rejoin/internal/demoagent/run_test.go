@@ -402,3 +402,16 @@ func TestHang(t *testing.T) {
 		t.Error("the woken agent did not finish")
 	}
 }
+
+// The help lists every word that a script is made of.
+func TestUsageListsTheWords(t *testing.T) {
+	var errOut bytes.Buffer
+	if code := Run(strings.NewReader(""), io.Discard, &errOut, []string{"--help"}); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, w := range words {
+		if !strings.Contains(errOut.String(), w.help) {
+			t.Errorf("--help does not list %s:\n%s", w.name, &errOut)
+		}
+	}
+}
