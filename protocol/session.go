@@ -74,7 +74,7 @@ type SessionRecord struct {
 	Argv       []string `json:"argv"`
 	ResumeArgv []string `json:"resumeArgv,omitempty"`
 	ResumeOpen int      `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
-	Env        []string `json:"env,omitempty"` // KEY=VALUE on top of the server's own
+	Env        []string `json:"env,omitempty"`        // KEY=VALUE on top of the server's own
 	Cwd        string   `json:"cwd"`
 	Title      string   `json:"title,omitempty"`
 	Restart    string   `json:"restart,omitempty"` // never (also when empty), resume
