@@ -110,12 +110,12 @@ func TestReleaseIsDurableFirst(t *testing.T) {
 	if len(one()) != 1 || len(two()) != 1 {
 		t.Fatal("not answered when durable")
 	}
-	w.stdin(`{"id":"rj:1:1","type":"prompt","message":"1"}`)
+	w.stdin(`{"id":"rj:1:1","type":"prompt","message":"1","streamingBehavior":"followUp"}`)
 	w.hear(`{"id":"rj:1:1","type":"response","command":"prompt","success":true,"data":{"disposition":"started"}}`)
 	w.expect("command c1", "command held c2", "child response", "command_outcome c1 done", "command_released c2")
 	w.stdin()
 	w.f.settle(nil)
-	w.stdin(`{"id":"rj:1:2","type":"prompt","message":"2"}`)
+	w.stdin(`{"id":"rj:1:2","type":"prompt","message":"2","streamingBehavior":"followUp"}`)
 	if st := w.s.ledger.Status("c1"); string(st.Result) != `{"disposition":"started"}` {
 		t.Errorf("result %s", st.Result)
 	}
