@@ -61,6 +61,12 @@ func (a *app) target() (target, error) {
 	if _, _, err := client.ParseURL(t.url); err != nil {
 		return t, usagef("--server: %w", err)
 	}
+	if port, ok := strings.CutPrefix(t.url, "tcp://localhost:"); ok {
+		// The name may lead to another server's ::1; the token's does not.
+		if at := "tcp://127.0.0.1:" + port; running && ready.names(at) || at == listenDefault {
+			t.url = at
+		}
+	}
 	t.local = onThisMachine(t.url)
 	if running && ready.names(t.url) {
 		if a.server == "" {

@@ -74,6 +74,7 @@ func TestTarget(t *testing.T) {
 		serve(readyData{PID: os.Getpid(), Listeners: listeners, TokenFile: elsewhere})
 		check("local server", find("", "", ""), "tcp://127.0.0.1:77", "other")
 		check("local server by its address", find("tcp://127.0.0.1:77", "", ""), "tcp://127.0.0.1:77", "other")
+		check("local server by its name", find("tcp://localhost:77", "", ""), "tcp://127.0.0.1:77", "other")
 		check("its listener for everyone", find("tcp://127.0.0.1:79", "", ""), "tcp://127.0.0.1:79", "other")
 		check("with a token", find("", "flag", ""), "tcp://127.0.0.1:77", "flag")
 		check("another one on the default address", find(listenDefault, "", ""), listenDefault, "")
