@@ -43,9 +43,11 @@ type Config struct {
 	// leaves them.
 	StderrTail   func(dataDir string, k protocol.Key, run protocol.Run) (string, error)
 	RemoveStderr func(dataDir string, k protocol.Key) error
-	Checkpoints  *snapshot.Store  // removed with their session; nil: there are none
-	Logger       *slog.Logger     // nil: discard
-	Now          func() time.Time // nil: time.Now
+	Checkpoints  *snapshot.Store    // removed with their session; nil: there are none
+	Retention    snapshot.Retention // of the logs of ended sessions, by age
+	RetainEvery  time.Duration      // zero: a tenth of Retention.MaxAge, between a minute and an hour
+	Logger       *slog.Logger       // nil: discard
+	Now          func() time.Time   // nil: time.Now
 }
 
 // DefaultAdapter is the adapter of a start_session with an argv of its own.

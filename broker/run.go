@@ -36,6 +36,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { b.follow(ctx) })
 	wg.Go(func() { b.askAround(ctx) })
+	wg.Go(func() { b.retainAll(ctx) })
 	wg.Go(func() { b.settling.run(ctx, func(k protocol.Key) { b.markSettled(ctx, k) }) })
 	wg.Go(func() { b.deleting.run(ctx, func(k protocol.Key) { b.carryOnDelete(ctx, k) }) })
 	wg.Go(func() {

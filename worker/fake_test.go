@@ -135,7 +135,7 @@ func newFakeSession(tb testing.TB, adapter agent.Adapter) (*session, *fakeLog, *
 	s := w.newSession(&protocol.SessionRecord{Workspace: "default", ID: "s", Run: 1, Epoch: testEpoch}, adapter)
 	f := &fakeLog{head: 1, durable: 1}
 	s.journal, s.phase = f, phaseLive
-	s.firstEvent(&snapshot.History{State: s.state, Ledger: s.ledger}, testEpoch, 1, protocol.SessionStart{Type: protocol.TypeSessionStart, Adapter: adapter.Name()})
+	s.firstEvents(&snapshot.History{State: s.state, Ledger: s.ledger}, testEpoch, 1, protocol.SessionStart{Type: protocol.TypeSessionStart, Adapter: adapter.Name()})
 	s.stdin = newStdin(wr, s)
 	s.stderr = newStderrTail(w.cfg.DataDir, s.key, 1, w.log)
 	tb.Cleanup(func() {

@@ -65,7 +65,7 @@ func (s *session) start(ctx context.Context) error {
 		if !t.Empty {
 			return nil, protocol.Errorf(protocol.ReasonConflict, "session id %s was used before", s.key.Session)
 		}
-		return s.firstEvent(&snapshot.History{State: snapshot.New(s.rec.ID), Ledger: snapshot.NewLedger()}, s.rec.Epoch, base, protocol.SessionStart{
+		return s.firstEvents(&snapshot.History{State: snapshot.New(s.rec.ID), Ledger: snapshot.NewLedger()}, s.rec.Epoch, base, protocol.SessionStart{
 			Type: protocol.TypeSessionStart, Agent: s.rec.Agent, Adapter: s.rec.Adapter, PID: s.child.pid, Run: s.rec.Run, Title: s.rec.Title,
 		}), nil
 	}
@@ -86,7 +86,11 @@ func (s *session) resume(ctx context.Context) error {
 		if err != nil {
 			return nil, fmt.Errorf("load history: %w", err)
 		}
-		return s.firstEvent(h, t.Epoch, base, protocol.SessionResumed{Type: protocol.TypeSessionResumed, Run: s.rec.Run}), nil
+		resumed := protocol.SessionResumed{Type: protocol.TypeSessionResumed, Run: s.rec.Run}
+		if upgraded, ok := s.w.places.upgrade(h); ok {
+			return s.firstEvents(h, t.Epoch, base, upgraded, resumed), nil
+		}
+		return s.firstEvents(h, t.Epoch, base, resumed), nil
 	}
 	if err := s.open(ctx, "", first); err != nil {
 		return err
@@ -101,21 +105,26 @@ func (s *session) resume(ctx context.Context) error {
 	return s.goLive(ctx)
 }
 
-// firstEvent makes the record that begins the run and the state after it. The
+// firstEvents makes the record that begins the run and the state after it. The
 // journal may ask more than once; the last answer counts.
-func (s *session) firstEvent(h *snapshot.History, epoch protocol.Epoch, base protocol.Seq, body any) []*protocol.Event {
-	e := &protocol.Event{
-		Seq: base, TS: s.w.cfg.Now().UnixMilli(), Run: s.rec.Run, Source: protocol.SourceBroker, Body: encodeBody(body),
+func (s *session) firstEvents(h *snapshot.History, epoch protocol.Epoch, base protocol.Seq, bodies ...any) []*protocol.Event {
+	now := s.w.cfg.Now().UnixMilli()
+	events := make([]*protocol.Event, 0, len(bodies))
+	for i, body := range bodies {
+		e := &protocol.Event{
+			Seq: base + protocol.Seq(i), TS: now, Run: s.rec.Run, Source: protocol.SourceBroker, Body: encodeBody(body),
+		}
+		snapshot.Apply(s.adapter, h.State, epoch, e)
+		events = append(events, e)
 	}
-	snapshot.Apply(s.adapter, h.State, epoch, e)
 	inherited := make(map[string]bool)
 	for _, id := range h.Ledger.Open() {
 		inherited[id] = true
 	}
 	s.mu.Lock()
-	s.state, s.ledger, s.inherited, s.updatedAt, s.logged = h.State, h.Ledger, inherited, e.TS, h.Bytes
+	s.state, s.ledger, s.inherited, s.updatedAt, s.logged = h.State, h.Ledger, inherited, now, h.Bytes
 	s.mu.Unlock()
-	return []*protocol.Event{e}
+	return events
 }
 
 // open takes the session's log over.

@@ -35,6 +35,7 @@ var _ appender = (*journal.Writer)(nil)
 type places struct {
 	open     func(context.Context, journal.WriterConfig) (appender, error)
 	load     func(context.Context, journal.Log, protocol.Seq) (*snapshot.History, error)
+	upgrade  func(*snapshot.History) (protocol.FoldUpgraded, bool)
 	keep     func(l journal.Log, w snapshot.Writer, a agent.Adapter, bytesSoFar uint64) *snapshot.Keeper
 	instance string // mark of this data directory's children
 	bootID   string
@@ -72,7 +73,7 @@ func New(cfg Config, node *journal.Node, reg Registry, folds *snapshot.Reader) (
 	keep := func(l journal.Log, w snapshot.Writer, a agent.Adapter, bytesSoFar uint64) *snapshot.Keeper {
 		return cfg.Checkpoints.Keep(l, w, a, cfg.Retention, bytesSoFar)
 	}
-	w, err := newWorker(cfg, reg, places{open: open, load: folds.Load, keep: keep, instance: node.Instance(), bootID: node.BootID()})
+	w, err := newWorker(cfg, reg, places{open: open, load: folds.Load, upgrade: folds.Upgrade, keep: keep, instance: node.Instance(), bootID: node.BootID()})
 	if err != nil {
 		return nil, err
 	}

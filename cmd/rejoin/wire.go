@@ -103,7 +103,8 @@ func (s *server) assemble(ctx context.Context) error {
 	folds := snapshot.NewReader(s.node, adapters(), foldsKept)
 	bc := s.cfg.brokerConfig()
 	checkpoints := snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
-	bc.Checkpoints = checkpoints
+	kept := snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents}
+	bc.Checkpoints, bc.Retention = checkpoints, kept
 	bc.Token, bc.StderrTail, bc.RemoveStderr, bc.Logger = token, worker.StderrTail, worker.RemoveStderr, s.log
 	s.broker, err = broker.New(bc, s.node, folds)
 	if err != nil {
@@ -111,9 +112,7 @@ func (s *server) assemble(ctx context.Context) error {
 	}
 	s.worker, err = worker.New(worker.Config{
 		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints,
-		Retention:     snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents},
-		EventBytesMax: int(s.cfg.Limits.MaxEventBytes),
-		SessionsMax:   s.cfg.Limits.MaxSessions, Logger: s.log,
+		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
 		return err

@@ -35,7 +35,8 @@ type world struct {
 	tb    testing.TB
 	ctx   context.Context
 	dir   string
-	every time.Duration // durability; zero: always
+	every time.Duration        // durability; zero: always
+	more  func(*broker.Config) // what a test adds to the broker's configuration; may be nil
 
 	node   *journal.Node
 	folds  *snapshot.Reader
@@ -80,7 +81,7 @@ func (w *world) boot() {
 
 func (w *world) newBroker() *broker.Broker {
 	w.tb.Helper()
-	b, err := broker.New(broker.Config{
+	cfg := broker.Config{
 		Agents: map[string]broker.AgentConfig{
 			"plain": {Adapter: "jsonl", Argv: []string{"prog", "--id={sessionId}", "--agent={agentSessionId}", "--in={cwd}"}},
 			"open": {
@@ -97,7 +98,11 @@ func (w *world) newBroker() *broker.Broker {
 		RemoveStderr: func(dir string, k protocol.Key) error {
 			return os.RemoveAll(filepath.Join(dir, "stderr", k.Workspace, k.Session))
 		},
-	}, w.node, snapshot.NewReader(w.node, testFolds, 0))
+	}
+	if w.more != nil {
+		w.more(&cfg)
+	}
+	b, err := broker.New(cfg, w.node, snapshot.NewReader(w.node, testFolds, 0))
 	if err != nil {
 		w.tb.Fatalf("broker: %v", err)
 	}
