@@ -92,7 +92,7 @@ func newHost(tb testing.TB, c hostConfig) *host {
 	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
 	h := &host{tb: tb, dir: tb.TempDir(), reg: &registry{records: make(map[protocol.Key]protocol.SessionRecord)}}
 	node, err := journal.Start(harness.Context(tb), journal.Config{
-		Dir: h.dir, Durability: journal.Durability{Interval: 20 * time.Millisecond}, MaxBytes: c.maxBytes, Logger: log,
+		Dir: h.dir, Durability: journal.Durability{Interval: 500 * time.Millisecond}, MaxBytes: c.maxBytes, Logger: log,
 	})
 	if err != nil {
 		tb.Fatalf("journal: %v", err)
