@@ -240,6 +240,19 @@ func TestResyncAgainstTheEnd(t *testing.T) {
 				synctest.Wait()
 				close(done)
 				m := l.next()
+				if c.fail != nil && m.Method == "event" { // refused: the subscription goes on as it was, whenever that is answered
+					if m.Params.Seq != 6 {
+						t.Fatalf("after the refusal: %+v", m)
+					}
+					m = l.next()
+					if m.Method == "subscription_end" {
+						m = l.next()
+					}
+					if string(m.ID) != fmt.Sprint(id) {
+						t.Fatalf("want the refusal, got %+v", m)
+					}
+					return
+				}
 				if string(m.ID) != fmt.Sprint(id) {
 					t.Fatalf("before the answer of resync: %+v", m)
 				}

@@ -23,6 +23,7 @@ import (
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/journal"
+	"rejoin/protocol"
 	"rejoin/snapshot"
 	"rejoin/tests/harness"
 	"rejoin/worker"
@@ -94,6 +95,10 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 			}
 		})
 	}
+	harness.Eventually(t, "the worker serves", func() bool {
+		_, err := node.Bus().Request(ctx, protocol.WorkerSubject("w"), []byte(`{"op":"info"}`))
+		return err == nil
+	})
 	s := &world{t: t, core: core, serving: serving}
 	s.listen = func(url string) *gatewaytcp.Listener {
 		t.Helper()
