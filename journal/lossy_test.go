@@ -72,7 +72,7 @@ func TestTenthOfLiveIsLost(t *testing.T) {
 	const logs, perLog, events = 10, 10, 1500
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	n, err := Start(ctx, Config{Dir: t.TempDir(), Durability: Durability{Interval: 20 * time.Millisecond}, MaxBytes: 1 << 30})
+	n, err := Start(ctx, Config{Dir: t.TempDir(), Durability: Durability{Interval: 500 * time.Millisecond}, MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func newScribe(t *testing.T) *scribe {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	n, err := Start(ctx, Config{Dir: t.TempDir(), Shards: 1, Durability: Durability{Interval: 20 * time.Millisecond}, MaxBytes: 1 << 30})
+	n, err := Start(ctx, Config{Dir: t.TempDir(), Shards: 1, Durability: Durability{Interval: 500 * time.Millisecond}, MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,11 @@ func (n *Node) Place(ctx context.Context, l Log, seq protocol.Seq) (Place, error
 	if err != nil {
 		return Place{}, err
 	}
-	if rec == nil || seq > rec.Last() {
+	if rec == nil {
 		return Place{}, ErrTrimmed
+	}
+	if seq > rec.Last() {
+		return Place{}, fmt.Errorf("%w: the log ends at %d, before %d", ErrTrimmed, rec.Last(), seq)
 	}
 	if seq < rec.base {
 		recs, err := n.rd.span(ctx, l, rec.Epoch(), seq, rec, 1)

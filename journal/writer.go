@@ -228,12 +228,15 @@ func (w *Writer) Stalled() bool {
 	return t != 0 && w.clock().UnixNano()-t > int64(stalledAfter)
 }
 
+// Await waits until the event of seq, appended already or yet to be, is durable,
+// the writer failed, or ctx ends.
+func (w *Writer) Await(ctx context.Context, seq protocol.Seq) error {
+	return w.wait(ctx, func() bool { return w.Durable() >= seq })
+}
+
 // Flush waits until everything appended so far is durable, the writer failed,
 // or ctx ends.
-func (w *Writer) Flush(ctx context.Context) error {
-	target := w.Head()
-	return w.wait(ctx, func() bool { return w.Durable() >= target })
-}
+func (w *Writer) Flush(ctx context.Context) error { return w.Await(ctx, w.Head()) }
 
 // Close flushes, bounded by ctx, and stops the writer's goroutine; nothing can
 // be appended from its beginning on. What is not durable when ctx ends gets

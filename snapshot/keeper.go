@@ -15,7 +15,8 @@ import (
 type Writer interface {
 	// EndRecord makes seq, the newest event, the last one of its record.
 	EndRecord(seq protocol.Seq)
-	Flush(ctx context.Context) error
+	// Await waits until the event of seq, which may not be appended yet, is durable.
+	Await(ctx context.Context, seq protocol.Seq) error
 }
 
 // A Keeper takes the checkpoints of one run. A nil Keeper takes none: its
@@ -191,7 +192,7 @@ func (k *Keeper) run() {
 // store stores d once its events are durable, and trims what the session need
 // not keep.
 func (k *Keeper) store(ctx context.Context, d *draft) error {
-	if err := k.w.Flush(ctx); err != nil {
+	if err := k.w.Await(ctx, d.seq); err != nil {
 		return fmt.Errorf("wait for the events: %w", err)
 	}
 	if err := k.shelf.open(ctx); err != nil {

@@ -108,7 +108,9 @@ func (f *fakeLog) WaitRoom(ctx context.Context) error {
 func (f *fakeLog) Stalled() bool               { return f.stalled }
 func (f *fakeLog) Flush(context.Context) error { f.settle(nil); return nil }
 func (f *fakeLog) EndRecord(protocol.Seq)      {}
-func (f *fakeLog) Close(context.Context) error { return nil }
+
+func (f *fakeLog) Await(context.Context, protocol.Seq) error { return nil }
+func (f *fakeLog) Close(context.Context) error               { return nil }
 
 type noRegistry struct{}
 

@@ -26,6 +26,7 @@ type appender interface {
 	Stalled() bool
 	Flush(ctx context.Context) error
 	EndRecord(seq protocol.Seq)
+	Await(ctx context.Context, seq protocol.Seq) error
 	Close(ctx context.Context) error
 }
 

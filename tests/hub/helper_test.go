@@ -25,7 +25,7 @@ func deadline(tb testing.TB) context.Context {
 func start(tb testing.TB) *journal.Node {
 	tb.Helper()
 	n, err := journal.Start(deadline(tb), journal.Config{
-		Dir: tb.TempDir(), Durability: journal.Durability{Interval: 20 * time.Millisecond}, MaxBytes: 4 << 30,
+		Dir: tb.TempDir(), Durability: journal.Durability{Interval: 500 * time.Millisecond}, MaxBytes: 4 << 30,
 		Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

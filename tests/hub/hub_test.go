@@ -15,7 +15,7 @@ import (
 // Proves I-J2. The store refuses what does not fit; nobody ever sees it.
 func TestNothingVisibleThatIsNotStored(t *testing.T) {
 	n, err := journal.Start(deadline(t), journal.Config{
-		Dir: t.TempDir(), Durability: journal.Durability{Interval: 20 * time.Millisecond}, Shards: 1, MaxBytes: 1 << 20,
+		Dir: t.TempDir(), Durability: journal.Durability{Interval: 500 * time.Millisecond}, Shards: 1, MaxBytes: 1 << 20,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ var folds = snapshot.Folds{"chained": chained{version: 1}}
 func newNode(tb testing.TB, dir string) *journal.Node {
 	tb.Helper()
 	node, err := journal.Start(harness.Context(tb), journal.Config{
-		Dir: dir, Durability: journal.Durability{Interval: 20 * time.Millisecond}, MaxBytes: 512 << 20,
+		Dir: dir, Durability: journal.Durability{Interval: 500 * time.Millisecond}, MaxBytes: 512 << 20,
 		Logger: slog.New(slog.NewTextHandler(tb.Output(), nil)),
 	})
 	if err != nil {
