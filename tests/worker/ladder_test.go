@@ -72,7 +72,11 @@ func TestStopOfAStubbornFamily(t *testing.T) {
 
 func TestStopByEndOfInput(t *testing.T) {
 	h := newHost(t, hostConfig{})
-	s := h.start("s", "jsonl", "echo")
+	// Not the test's own binary: under the race detector that takes a second to exit.
+	s, r := h.launch(protocol.OpStart, h.record("s", "jsonl", []string{"cat"}))
+	if r.Info == nil {
+		t.Fatalf("start: %+v", r)
+	}
 	s.send("c", `1`, nil)
 	s.awaitChild(`1`) // it reads: the end of input is what ends it, not TERM
 	if r := s.stop(time.Minute); r.Info == nil {
