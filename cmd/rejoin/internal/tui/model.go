@@ -41,8 +41,10 @@ type model struct {
 	note   string // said to the user until the next key
 	bad    bool   // note is an error
 	asked  int    // requests in work
-	fatal  error  // why the subscription is over
-	gone   string // why the server ended it
+	// answering is the question whose answer is on its way, or was taken.
+	answering string
+	fatal     error  // why the subscription is over
+	gone      string // why the server ended it
 }
 
 var _ tea.Model = (*model)(nil)
@@ -84,6 +86,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case doneMsg:
 		m.asked--
 		if msg.err != nil {
+			m.answering = "" // it may be tried again
 			m.fail(msg.err)
 		}
 	}

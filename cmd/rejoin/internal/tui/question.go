@@ -14,7 +14,8 @@ import (
 
 const (
 	questionLines = 8 // of its message
-	optionLines   = 9 // one per digit; more are chosen by typing their number
+	keyOptions    = 9 // so many are chosen by one key; of more the number is typed and sent by Enter
+	optionLines   = 24
 )
 
 // question is the oldest open one, or nil.
@@ -39,7 +40,7 @@ func (m *model) answerKey(q *protocol.Interaction, key string) tea.Cmd {
 		return m.respond(q, protocol.RespondAllow, nil)
 	case yesNo(q) && key == "n":
 		return m.respond(q, protocol.RespondDeny, nil)
-	case len(q.Options) > 0 && len(key) == 1:
+	case len(q.Options) > 0 && len(q.Options) <= keyOptions && len(key) == 1:
 		return m.choose(q, key)
 	}
 	return nil
@@ -87,6 +88,11 @@ func (m *model) respond(q *protocol.Interaction, outcome string, value any) tea.
 		raw = b
 	}
 	id := q.InteractionID
+	if m.answering == id {
+		m.say("the answer is on its way")
+		return nil
+	}
+	m.answering = id
 	return m.request(func() error {
 		ctx, cancel := m.within()
 		defer cancel()
@@ -129,6 +135,8 @@ func (m *model) drawQuestion(width int) []string {
 	switch {
 	case yesNo(q):
 		how = "y yes · n no"
+	case len(q.Options) > keyOptions:
+		how = "type a number, Enter sends it"
 	case len(q.Options) > 0:
 		how = "a number chooses"
 	}
