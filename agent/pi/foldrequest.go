@@ -13,6 +13,7 @@ const (
 	questionBytes = 16 << 10
 	optionBytes   = 4 << 10
 	optionsMax    = 256
+	optionsBytes  = 16 << 10 // of all options: 64 open questions stay below 4 MiB
 	dialogIDBytes = 1 << 10
 )
 
@@ -56,10 +57,12 @@ func (f fold) ask(kind string) {
 			i.Message = agent.Clip(text, questionBytes)
 		}
 	}
+	room := optionsBytes
 	for _, option := range agent.Strings(f.p, "options") {
-		if option = agent.Clip(option, optionBytes); len(i.Options) < optionsMax {
-			i.Options = append(i.Options, protocol.Option{ID: option, Label: option})
+		if room -= len(option); room < 0 || len(option) > optionBytes || len(i.Options) == optionsMax {
+			break // a shortened option would be answered with what the agent never offered
 		}
+		i.Options = append(i.Options, protocol.Option{ID: option, Label: option})
 	}
 	if ms := agent.Uint(f.p, "timeout"); ms > 0 && ms < math.MaxInt32 {
 		i.Deadline = f.e.TS + int64(ms)
