@@ -9,14 +9,14 @@
 # (lost live records, say) that the mutant of that name comes with, so that the
 # failure is the mistake's and not the adversity's.
 #
-# ROUNDS (6): how often the kill test kills per try. TRIES (3): how often a mutant
+# ROUNDS (30): how often the kill test kills per try. TRIES (3): how often a mutant
 # is run before it counts as not found.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 tries=${TRIES:-3}
 copy=${MUTANTS_DIR:-${TMPDIR:-/tmp}/rejoin-mutants-$(id -u)} # fixed, so that the build cache helps
-export KILL_ROUNDS=${ROUNDS:-6}
+export KILL_ROUNDS=${ROUNDS:-30}
 mkdir -p "$copy" || exit 2
 exec 9>"$copy/lock"
 flock -n 9 || { echo "another run uses $copy"; exit 2; }
