@@ -23,8 +23,8 @@ const (
 )
 
 // Bounds of what waits for one subscribed subject. Above them messages are
-// dropped, which the subscriber cannot see: what is published must be repeated or
-// asked for now and then.
+// dropped, which the subscriber cannot see: what is published must be repeated, or
+// asked for at intervals.
 const (
 	busNewsMax      = 65536
 	busNewsBytesMax = 64 << 20
