@@ -174,6 +174,9 @@ func checkFold(tb testing.TB, a agent.Adapter, all []move, every int) {
 	if !bytes.Equal(w, p) {
 		tb.Fatalf("%s: folded at once\n%.2000s\nin pieces\n%.2000s", a.Name(), w, p)
 	}
+	if again := encode(tb, decode(tb, w)); !bytes.Equal(w, again) {
+		tb.Fatalf("%s: the state\n%.2000s\nis another after its bytes\n%.2000s", a.Name(), w, again)
+	}
 	if !utf8.Valid(w) || protocol.ValidateJSON(w) != nil {
 		tb.Fatalf("%s: the state is not JSON: %.2000s", a.Name(), w)
 	}
@@ -206,6 +209,7 @@ var histories = []string{
 	"@{\"type\":\"command\",\"commandId\":\"k\",\"command\":{\"id\":1,\"type\":\"bash\",\"command\":\"LONG\"}}\n^c\n***",
 	`{"type":"response","command":"get_state","success":true,"data":{"sessionFile":"LONG","thinkingLevel":"LONG","model":{"id":"LONG"}}}` + "\n^m",
 	`{"type":"message_end","message":{"role":"assistant","usage":{"input":18446744073709551615,"output":1e3,"cost":{"total":1.7e308}}}}` + "\n***",
+	"{\"type\":\"extension_ui_request\",\"id\":\"\xff\",\"method\":\"select\",\"title\":\"\xff\",\"options\":[\"\x94\",\"\xe2\x82\"]}",
 	"{\"type\":\"message_start\"\n[1,\n\"\\ud800\n{\"type\":\"message_end\",\"message\":{\"role\":\"user\",\"content\":\"\\ud800\\udc00 \\udc00\xff\"}}",
 }
 

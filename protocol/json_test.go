@@ -166,6 +166,7 @@ func TestDecodeString(t *testing.T) {
 		{`"\ud800x\udc00"`, "\ufffdx\ufffd", true},
 		{`"\ud800\ud83d\ude00"`, "\ufffd😀", true},
 		{`"\u0000\/"`, "\x00/", true},
+		{"\"a\x94\xe2\x82b\xff\"", "a\ufffdb\ufffd", true},
 		{`1`, "", false},
 		{`null`, "", false},
 		{`[""]`, "", false},

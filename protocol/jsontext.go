@@ -96,7 +96,11 @@ func unquote(raw []byte) []byte {
 	if len(raw) < 2 {
 		return nil
 	}
-	return unescape(raw[1:len(raw)-1], utf8.RuneError)
+	text := unescape(raw[1:len(raw)-1], utf8.RuneError)
+	if utf8.Valid(text) {
+		return text
+	}
+	return bytes.ToValidUTF8(text, []byte("\uFFFD"))
 }
 
 // unescape resolves the escapes of a string's inside. With lone zero, half a
@@ -221,7 +225,8 @@ func appendEscape(dst []byte, c byte) []byte {
 }
 
 // DecodeString returns the text of raw, a valid JSON value, where it is a
-// string. Half a surrogate pair becomes U+FFFD.
+// string. Half a surrogate pair becomes U+FFFD, and so does a run of bytes that
+// are not UTF-8: what is decoded can be encoded and decoded again.
 func DecodeString(raw RawJSON) (s string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
