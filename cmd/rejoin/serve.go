@@ -35,7 +35,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Runs a server with everything in one process. The program after -- becomes the default
 agent; without one, and without --config, it is the built-in demo agent.
 
-SIGTERM or SIGINT stops it in order within 10 seconds; a second one at once.`,
+SIGTERM or SIGINT stops it in order within 10 seconds; a second one at once. SIGHUP
+has it read again what may change while it runs.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			child, err := dashArgs(cmd, args)
 			if err != nil {
@@ -136,7 +137,10 @@ func (a *app) serve(ctx context.Context, s *settings) error {
 }
 
 func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) error {
-	srv, err := build(ctx, s, logger)
+	var again reloads
+	unwatch := again.watch(logger) // from the start: a SIGHUP must not end the process
+	defer unwatch()
+	srv, err := build(ctx, s, &again, logger)
 	if err != nil {
 		return explain(err)
 	}
@@ -206,11 +210,7 @@ type watchdog struct {
 
 func watchSignals(logger *slog.Logger, stop context.CancelCauseFunc) *watchdog {
 	d := &watchdog{signals: make(chan os.Signal, 2), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
-	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
-		stops = append(stops, syscall.SIGHUP)
-	}
-	signal.Notify(d.signals, stops...)
+	signal.Notify(d.signals, os.Interrupt, syscall.SIGTERM)
 	// With SIGPIPE asked for, a log that nobody reads any more is a failed write
 	// and not the end; unlike an ignored signal this is not inherited by children.
 	signal.Notify(d.pipe, syscall.SIGPIPE)

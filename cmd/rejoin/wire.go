@@ -37,6 +37,7 @@ const (
 type server struct {
 	cfg       *settings
 	log       *slog.Logger
+	again     *reloads // what SIGHUP reads again
 	node      *journal.Node
 	broker    *broker.Broker
 	worker    *worker.Worker
@@ -56,11 +57,11 @@ func adapters() map[string]agent.Adapter {
 
 // build starts the journal, settles what an earlier process left, and opens the
 // listeners. Nothing is accepted and no child is started yet.
-func build(ctx context.Context, cfg *settings, log *slog.Logger) (*server, error) {
+func build(ctx context.Context, cfg *settings, again *reloads, log *slog.Logger) (*server, error) {
 	if err := os.MkdirAll(cfg.dataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory %s: %w", cfg.dataDir, cause(err))
 	}
-	s := &server{cfg: cfg, log: log}
+	s := &server{cfg: cfg, log: log, again: again}
 	var err error
 	s.node, err = journal.Start(ctx, journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, Logger: log})
 	if err != nil {

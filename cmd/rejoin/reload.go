@@ -1,0 +1,72 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"rejoin/protocol"
+)
+
+// reloads are what SIGHUP has read again: files that may change while a server
+// runs. Whoever has one adds itself before the server is ready. Safe for
+// concurrent use.
+type reloads struct {
+	mu   sync.Mutex
+	list []reload
+}
+
+// A reload reads one thing again. When it fails, what was read before stays.
+type reload struct {
+	what string // for the log: certificates, tokens
+	read func() error
+}
+
+func (r *reloads) add(what string, read func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, reload{what, read})
+}
+
+// run reads everything again, one after the other.
+func (r *reloads) run(log *slog.Logger) {
+	r.mu.Lock()
+	list := r.list
+	r.mu.Unlock()
+	for _, l := range list {
+		if err := l.read(); err != nil {
+			log.Error("not reloaded; what was read before stays", slog.String("what", l.what), slog.Any(protocol.LogError, err))
+			continue
+		}
+		log.Info("reloaded", slog.String("what", l.what))
+	}
+}
+
+// watch runs the reloads at every SIGHUP until the returned function is called,
+// which waits for the one in work. Under nohup SIGHUP stays ignored.
+func (r *reloads) watch(log *slog.Logger) (stop func()) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return func() {}
+	}
+	hups := make(chan os.Signal, 1) // more than one while one is in work are one
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	signal.Notify(hups, syscall.SIGHUP)
+	wg.Go(func() {
+		for {
+			select {
+			case <-hups:
+				r.run(log)
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(hups)
+		close(done)
+		wg.Wait()
+	}
+}
