@@ -66,7 +66,7 @@ func (b *Broker) resolve(p Principal, s StartParams) (*protocol.SessionRecord, e
 	return &protocol.SessionRecord{
 		Workspace: p.Workspace, Status: protocol.StatusStarting,
 		Agent: name, Adapter: agent.Adapter, Argv: agent.Argv, ResumeArgv: agent.ResumeArgv, Env: env,
-		Cwd: cwd, Title: title, Restart: restart, Stderr: agent.Stderr,
+		EnvAllow: slices.Concat(agent.EnvAllow, b.cfg.EnvAllow), Home: agent.Home, Tmp: agent.Tmp, Cwd: cwd, Title: title, Restart: restart, Stderr: agent.Stderr,
 	}, nil
 }
 
@@ -133,7 +133,8 @@ func (b *Broker) program(p Principal, s StartParams) (string, AgentConfig, error
 	return filepath.Base(s.Argv[0]), AgentConfig{Adapter: adapter, Argv: s.Argv, EnvAllow: allow}, nil
 }
 
-// environment returns what the child gets on top of the server's own, sorted.
+// environment returns what the child gets on top of what comes from the server,
+// sorted. A pattern lets no client set anything: "*" would open LD_PRELOAD.
 func environment(agent AgentConfig, s StartParams) ([]string, error) {
 	env := maps.Clone(agent.Env)
 	if env == nil {

@@ -50,6 +50,11 @@ func TestConfigValidate(t *testing.T) {
 		{"argv", agent(func(a *AgentConfig) { a.Argv = nil }), "argv"},
 		{"restart", agent(func(a *AgentConfig) { a.Restart = "x" }), "restart"},
 		{"stderr", agent(func(a *AgentConfig) { a.Stderr = "x" }), "stderr"},
+		{"env of a pattern", agent(func(a *AgentConfig) { a.Env = map[string]string{"A*": ""} }), "env"},
+		{"envAllow", agent(func(a *AgentConfig) { a.EnvAllow = []string{"A*B"} }), "envAllow"},
+		{"envAllow of rejoin's", agent(func(a *AgentConfig) { a.EnvAllow = []string{"REJOIN_TOKEN"} }), "envAllow"},
+		{"home", agent(func(a *AgentConfig) { a.Home = "x" }), "home"},
+		{"tmp", agent(func(a *AgentConfig) { a.Tmp = "x" }), "tmp"},
 		{"env", agent(func(a *AgentConfig) { a.Env = map[string]string{"A=B": ""} }), "env"},
 	}
 	for _, tt := range tests {

@@ -17,12 +17,17 @@ type AgentConfig struct {
 	Adapter    string            `yaml:"adapter"`    // required: one of Config.Adapters
 	Argv       []string          `yaml:"argv"`       // required; {sessionId} {agentSessionId} {cwd} are filled in
 	ResumeArgv []string          `yaml:"resumeArgv"` // empty: a later run starts with Argv
-	Env        map[string]string `yaml:"env"`        // on top of the server's own
-	EnvAllow   []string          `yaml:"envAllow"`   // names that start_session's env may set
-	Cwd        string            `yaml:"cwd"`        // where start_session names none; empty: the server's
-	AllowArgs  bool              `yaml:"allowArgs"`  // start_session's args are appended to Argv and ResumeArgv
-	Stderr     string            `yaml:"stderr"`     // drop (also when empty), event
-	Restart    string            `yaml:"restart"`    // never (also when empty), resume
+	Env        map[string]string `yaml:"env"`        // on top of what comes from the server
+	// EnvAllow holds names of variables that the child gets from the server's
+	// environment and that start_session's env may set, and patterns (LC_*, *) of
+	// further ones that it gets from there.
+	EnvAllow  []string `yaml:"envAllow"`
+	Cwd       string   `yaml:"cwd"`            // where start_session names none; empty: the server's
+	AllowArgs bool     `yaml:"allowArgs"`      // start_session's args are appended to Argv and ResumeArgv
+	Stderr    string   `yaml:"stderr"`         // drop (also when empty), event
+	Restart   string   `yaml:"restart"`        // never (also when empty), resume
+	Home      string   `yaml:"home,omitempty"` // shared (also when empty): the server's HOME; private: one of each session's own
+	Tmp       string   `yaml:"tmp,omitempty"`  // the same of TMPDIR
 	// Options are the start options of an agent whose adapter has some. Whoever
 	// loads a configuration makes arguments of them; here they have no meaning.
 	Options map[string]any `yaml:"options,omitempty"`
@@ -35,19 +40,20 @@ type Config struct {
 	Adapters  []string // names the workers know
 	Workers   []string // worker ids, at least one
 	AllowArgv bool     // admins may start any program
+	EnvAllow  []string // what of the server's environment every child gets, as in AgentConfig
 	Token     string   // empty: no authentication
 	DataDir   string   // stderr tails are under DataDir/stderr
 	Version   string   // shown in logs
-	// StderrTail and RemoveStderr are the worker's, which keeps those files.
-	// Without the first read_stderr is unsupported; without the second a delete
-	// leaves them.
-	StderrTail   func(dataDir string, k protocol.Key, run protocol.Run) (string, error)
-	RemoveStderr func(dataDir string, k protocol.Key) error
-	Checkpoints  *snapshot.Store    // removed with their session; nil: there are none
-	Retention    snapshot.Retention // of the logs of ended sessions, by age
-	RetainEvery  time.Duration      // zero: a tenth of Retention.MaxAge, between a minute and an hour
-	Logger       *slog.Logger       // nil: discard
-	Now          func() time.Time   // nil: time.Now
+	// StderrTail and RemoveFiles are the worker's, which keeps what sessions have
+	// besides their log. Without the first read_stderr is unsupported; without the
+	// second a delete leaves those files.
+	StderrTail  func(dataDir string, k protocol.Key, run protocol.Run) (string, error)
+	RemoveFiles func(dataDir string, k protocol.Key) error
+	Checkpoints *snapshot.Store    // removed with their session; nil: there are none
+	Retention   snapshot.Retention // of the logs of ended sessions, by age
+	RetainEvery time.Duration      // zero: a tenth of Retention.MaxAge, between a minute and an hour
+	Logger      *slog.Logger       // nil: discard
+	Now         func() time.Time   // nil: time.Now
 }
 
 // DefaultAdapter is the adapter of a start_session with an argv of its own.
@@ -108,6 +114,20 @@ func (a AgentConfig) validate(adapters []string) error {
 			return fmt.Errorf("env name %q", name)
 		}
 	}
+	for _, p := range a.EnvAllow {
+		if !ValidEnvPattern(p) {
+			return fmt.Errorf("envAllow %q is neither a variable's name nor a prefix with * after it", p)
+		}
+	}
+	return validDirs(a)
+}
+
+func validDirs(a AgentConfig) error {
+	for _, d := range []struct{ name, value string }{{"home", a.Home}, {"tmp", a.Tmp}} {
+		if d.value != "" && d.value != protocol.DirShared && d.value != protocol.DirPrivate {
+			return fmt.Errorf("%s is %q, want shared or private", d.name, d.value)
+		}
+	}
 	return nil
 }
 
@@ -118,6 +138,13 @@ func validRestart(s string) bool {
 // reservedEnv starts the names by which a worker marks its children.
 const reservedEnv = "REJOIN_"
 
+// ValidEnvPattern reports whether s is a variable's name, or a prefix of names
+// (empty too) with * after it. Names of rejoin's own are neither.
+func ValidEnvPattern(s string) bool {
+	name, isPrefix := strings.CutSuffix(s, "*")
+	return isPrefix && name == "" || validEnvName(name)
+}
+
 func validEnvName(s string) bool {
-	return s != "" && !strings.ContainsAny(s, "=\x00") && !strings.HasPrefix(s, reservedEnv)
+	return s != "" && !strings.ContainsAny(s, "=*\x00") && !strings.HasPrefix(s, reservedEnv)
 }

@@ -116,15 +116,15 @@ func (b *Broker) finishDelete(ctx context.Context, k protocol.Key) error {
 	if err := b.cfg.Checkpoints.Remove(ctx, logOf(rec)); err != nil {
 		return fmt.Errorf("remove the checkpoints of %s: %w", k, err)
 	}
-	if b.cfg.RemoveStderr != nil {
-		if err := b.cfg.RemoveStderr(b.cfg.DataDir, k); err != nil {
-			b.log.Warn("stderr of a deleted session not removed", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+	if b.cfg.RemoveFiles != nil {
+		if err := b.cfg.RemoveFiles(b.cfg.DataDir, k); err != nil {
+			b.log.Warn("files of a deleted session not removed", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 		}
 	}
 	now := b.nowMs()
 	_, err = b.registry.change(ctx, k, func(r *protocol.SessionRecord) error {
 		r.Deleted, r.Deleting, r.Status, r.Owner, r.Head, r.Floor, r.UpdatedAt = true, false, protocol.StatusEnded, "", head, head, now
-		r.Argv, r.ResumeArgv, r.Env, r.Cwd, r.Title, r.Exit = nil, nil, nil, "", "", nil
+		r.Argv, r.ResumeArgv, r.Env, r.EnvAllow, r.Cwd, r.Title, r.Exit = nil, nil, nil, nil, "", "", nil
 		r.PID, r.PIDStart, r.BootID = 0, 0, ""
 		return nil
 	})

@@ -74,7 +74,10 @@ type SessionRecord struct {
 	Argv       []string `json:"argv"`
 	ResumeArgv []string `json:"resumeArgv,omitempty"`
 	ResumeOpen int      `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
-	Env        []string `json:"env,omitempty"`        // KEY=VALUE on top of the server's own
+	Env        []string `json:"env,omitempty"`        // KEY=VALUE on top of what comes from the server
+	EnvAllow   []string `json:"envAllow,omitempty"`   // names and patterns of the server's variables that reach the child, besides the worker's own list
+	Home       string   `json:"home,omitempty"`       // shared (also when empty), private
+	Tmp        string   `json:"tmp,omitempty"`        // as Home
 	Cwd        string   `json:"cwd"`
 	Title      string   `json:"title,omitempty"`
 	Restart    string   `json:"restart,omitempty"` // never (also when empty), resume
@@ -108,6 +111,13 @@ func (r *SessionRecord) Info() SessionInfo {
 	}
 	return info
 }
+
+// Whose HOME or TMPDIR a session's children have: the server's, or one of their own
+// that lives as long as the session.
+const (
+	DirShared  = "shared"
+	DirPrivate = "private"
+)
 
 // The restart policies of a session.
 const (

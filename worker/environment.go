@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,10 +28,49 @@ type mark struct {
 	run     protocol.Run
 }
 
-// childEnv is the server's environment without its own variables, then what the
-// session's record adds, then the marks. Of a repeated name the last one counts.
-func childEnv(extra []string, cwd string, m mark, instance string) []string {
-	return mergeEnv(os.Environ(), extra, cwd, m, instance)
+// envBasics are the variables of the server that every child gets: who and where
+// it is, its language, the way to the network. What else the server was given,
+// keys above all, is not the child's unless the configuration names it.
+var envBasics = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TERM", "COLORTERM", "NO_COLOR", "TZ", "TMPDIR", "XDG_*",
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
+}
+
+// EnvBasics returns the names and patterns of the server's variables that every
+// child gets.
+func EnvBasics() []string { return slices.Clone(envBasics) }
+
+// childEnv is what a child of this server gets: of the server's environment what
+// the record allows, then the session's private directories, then what the record
+// adds, then the marks. Of a repeated name the last one counts.
+func childEnv(rec *protocol.SessionRecord, own []string, instance string) []string {
+	base := allowedEnv(os.Environ(), rec.EnvAllow, rec.Home == protocol.DirPrivate)
+	m := mark{session: rec.Key().String(), run: rec.Run}
+	return mergeEnv(base, slices.Concat(own, rec.Env), rec.Cwd, m, instance)
+}
+
+// allowedEnv is the part of environ that envBasics and allow name: I-A1. A child
+// with a home of its own is not led back to the server's by XDG variables.
+func allowedEnv(environ, allow []string, ownHome bool) []string {
+	out := make([]string, 0, len(environ))
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if ownHome && strings.HasPrefix(name, "XDG_") && !matchesEnv(allow, name) {
+			continue
+		}
+		if matchesEnv(envBasics, name) || matchesEnv(allow, name) {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+func matchesEnv(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		prefix, isPrefix := strings.CutSuffix(p, "*")
+		return p == name || isPrefix && strings.HasPrefix(name, prefix)
+	})
 }
 
 func mergeEnv(base, extra []string, cwd string, m mark, instance string) []string {
@@ -113,12 +153,8 @@ func startError(name, path, cwd string, err error) error {
 	if _, ok := protocol.AsError(err); ok {
 		return err
 	}
-	if cwd != "" {
-		if st, serr := os.Stat(cwd); serr != nil {
-			return startFailed(name, "working directory "+cwd+": "+causeOf(serr))
-		} else if !st.IsDir() {
-			return startFailed(name, "working directory "+cwd+" is not a directory")
-		}
+	if derr := checkDirectory(name, cwd); derr != nil {
+		return derr
 	}
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
@@ -128,6 +164,21 @@ func startError(name, path, cwd string, err error) error {
 		return protocol.Errorf(protocol.ReasonOverloaded, "failed to start %s: %s", name, errno.Error())
 	}
 	return startFailed(name, errno.Error()+" (looked for "+path+")")
+}
+
+// checkDirectory says why a child cannot have that working directory; empty is
+// the server's own.
+func checkDirectory(name, cwd string) error {
+	if cwd == "" {
+		return nil
+	}
+	switch st, err := os.Stat(cwd); {
+	case err != nil:
+		return startFailed(name, "working directory "+cwd+": "+causeOf(err))
+	case !st.IsDir():
+		return startFailed(name, "working directory "+cwd+" is not a directory")
+	}
+	return nil
 }
 
 func startFailed(name, why string) *protocol.Error {

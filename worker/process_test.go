@@ -162,6 +162,37 @@ func TestCensusIsShared(t *testing.T) {
 	}
 }
 
+// Proves I-A1 of the environment: what is not named does not reach a child.
+func TestAllowedEnv(t *testing.T) {
+	server := []string{
+		"PATH=/bin", "HOME=/h", "LC_TIME=C", "XDG_CONFIG_HOME=/x", "https_proxy=p", "ANTHROPIC_API_KEY=k", "AWS_SECRET=s", "AWS_REGION=r", "PATHS=/b", "A*=1",
+	}
+	for _, tt := range []struct {
+		name    string
+		allow   []string
+		ownHome bool
+		want    string
+	}{
+		{"nothing", nil, false, "PATH HOME LC_TIME XDG_CONFIG_HOME https_proxy"},
+		{"a name", []string{"ANTHROPIC_API_KEY", "AWS"}, false, "PATH HOME LC_TIME XDG_CONFIG_HOME https_proxy ANTHROPIC_API_KEY"},
+		{"a prefix", []string{"AWS_*"}, false, "PATH HOME LC_TIME XDG_CONFIG_HOME https_proxy AWS_SECRET AWS_REGION"},
+		{"everything", []string{"*"}, false, "PATH HOME LC_TIME XDG_CONFIG_HOME https_proxy ANTHROPIC_API_KEY AWS_SECRET AWS_REGION PATHS A*"},
+		{"a home of its own", nil, true, "PATH HOME LC_TIME https_proxy"},
+		{"and told of the server's", []string{"XDG_CONFIG_HOME"}, true, "PATH HOME LC_TIME XDG_CONFIG_HOME https_proxy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var names []string
+			for _, kv := range allowedEnv(server, tt.allow, tt.ownHome) {
+				name, _, _ := strings.Cut(kv, "=")
+				names = append(names, name)
+			}
+			if got := strings.Join(names, " "); got != tt.want {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
 func TestMergeEnv(t *testing.T) {
 	base := []string{"PATH=/bin", "REJOIN_TOKEN=secret", "HOME=/a", "PWD=/old", "broken", "=x"}
 	got := mergeEnv(base, []string{"HOME=/b", "REJOIN_RUN=9", "NEW=1", "NUL=a\x00b", "NEW=2"}, "/work", mark{"default/s", 4}, "I")

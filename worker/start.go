@@ -148,7 +148,16 @@ func (s *session) open(
 
 // spawn starts the program with the session's environment.
 func (s *session) spawn(ctx context.Context, argv []string) error {
-	env := childEnv(s.rec.Env, s.rec.Cwd, mark{session: s.key.String(), run: s.rec.Run}, s.w.places.instance)
+	if len(argv) > 0 {
+		if err := checkDirectory(argv[0], s.rec.Cwd); err != nil {
+			return err
+		}
+	}
+	own, err := makePrivate(s.w.cfg.DataDir, &s.rec)
+	if err != nil {
+		return fmt.Errorf("make private directories: %w", err)
+	}
+	env := childEnv(&s.rec, own, s.w.places.instance)
 	path, err := lookPath(argv, env, s.rec.Cwd)
 	if err != nil {
 		return err

@@ -167,8 +167,8 @@ func keptRuns(dir string) ([]protocol.Run, error) {
 // StderrTailBytes of valid text; nothing when the run wrote nothing. For
 // read_stderr.
 func StderrTail(dataDir string, k protocol.Key, run protocol.Run) (string, error) {
-	if !protocol.ValidSessionID(k.Session) || !protocol.ValidSessionID(k.Workspace) {
-		return "", fmt.Errorf("worker: %q names no session", k.String())
+	if err := checkKey(k); err != nil {
+		return "", err
 	}
 	dir := stderrDir(dataDir, k)
 	if run == 0 {
@@ -189,17 +189,6 @@ func StderrTail(dataDir string, k protocol.Key, run protocol.Run) (string, error
 		return "", fmt.Errorf("read stderr: %w", err)
 	}
 	return tailText(b, protocol.StderrTailBytes), nil
-}
-
-// RemoveStderr forgets what a session wrote to stderr. For delete_session.
-func RemoveStderr(dataDir string, k protocol.Key) error {
-	if !protocol.ValidSessionID(k.Session) || !protocol.ValidSessionID(k.Workspace) {
-		return fmt.Errorf("worker: %q names no session", k.String())
-	}
-	if err := os.RemoveAll(stderrDir(dataDir, k)); err != nil {
-		return fmt.Errorf("remove stderr: %w", err)
-	}
-	return nil
 }
 
 // readStderr drains stderr to its end, whatever the journal does.

@@ -51,13 +51,20 @@ func (s *settings) resolveAgents() error {
 		s.offerAgents()
 	}
 	for name, a := range s.Agents {
-		if a.Options == nil {
-			continue
+		if a.Options != nil {
+			if err := applyOptions(&a); err != nil {
+				return fmt.Errorf("agent %q: %w", name, err)
+			}
 		}
-		if err := applyOptions(&a); err != nil {
-			return fmt.Errorf("agent %q: %w", name, err)
+		if a.EnvAllow == nil {
+			a.EnvAllow = envOfAgent(a)
 		}
 		s.Agents[name] = a
+	}
+	for _, p := range s.EnvAllow {
+		if !broker.ValidEnvPattern(p) {
+			return fmt.Errorf("%s %q is neither a variable's name nor a prefix with * after it", s.named("env-allow", "envAllow"), p)
+		}
 	}
 	names := slices.Sorted(maps.Keys(s.Agents))
 	if s.Default == "" && len(names) == 1 {

@@ -25,6 +25,7 @@ type settings struct {
 	Listen     []string                      `yaml:"listen,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
+	EnvAllow   []string                      `yaml:"envAllow,omitempty"` // of every agent, and of programs that admins start
 	Retention  retention                     `yaml:"retention,omitempty"`
 	Limits     limits                        `yaml:"limits"`
 	LogFormat  string                        `yaml:"logFormat,omitempty"`
@@ -116,7 +117,7 @@ func (s *settings) resolve() error {
 		resolve func() error
 		flags   []string // that may be what is wrong
 	}{
-		{s.resolveAgents, nil},
+		{s.resolveAgents, []string{"env-allow"}},
 		{s.resolveListeners, []string{"listen", "no-auth"}},
 		{s.resolveAuth, []string{"token", "token-file", "no-auth"}},
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
@@ -165,7 +166,7 @@ func (s *settings) named(flag, key string) string {
 func (s *settings) brokerConfig() broker.Config {
 	return broker.Config{
 		Agents: s.Agents, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
-		AllowArgv: s.AllowArgv, DataDir: s.dataDir, Version: version(),
+		AllowArgv: s.AllowArgv, EnvAllow: s.EnvAllow, DataDir: s.dataDir, Version: version(),
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,10 @@ func TestConfigIsStrict(t *testing.T) {
 		{"unknown retention", agent + "retention: {maxLines: 1}\n", `unknown field "maxLines"`},
 		{"zero", "limits: {writeTimeout: 0}\n", ""},
 		{"options", "agents: {a: {adapter: rpi, argv: [rpi], options: {noTools: true}}}\n", ""},
+		{"environment", "envAllow: [GIT_*]\nagents: {a: {adapter: jsonl, argv: [cat], envAllow: ['*'], home: private, tmp: private}}\n", ""},
+		{"bad pattern", agent + "envAllow: ['A*B']\n", `envAllow "A*B"`},
+		{"bad pattern of an agent", "agents: {a: {adapter: jsonl, argv: [cat], envAllow: ['*B']}}\n", `envAllow "*B"`},
+		{"bad home", "agents: {a: {adapter: jsonl, argv: [cat], home: mine}}\n", `home is "mine"`},
 		{"comments", "# nothing\n", ""},
 		{"unknown key", agent + "colour: red\n", `unknown field "colour"`},
 		{"unknown agent key", "agents: {a: {adapter: jsonl, argv: [cat], colour: red}}\n", `unknown field "colour"`},
@@ -213,6 +218,32 @@ func TestAgentOptions(t *testing.T) {
 			a := s.Agents["a"]
 			if err != nil || strings.Join(a.Argv, " ") != c.start || strings.Join(a.ResumeArgv, " ") != c.again {
 				t.Errorf("%q, resumed %q, %v", a.Argv, a.ResumeArgv, err)
+			}
+		})
+	}
+}
+
+func TestEnvOfKnownAgents(t *testing.T) {
+	for _, c := range []struct{ name, agent, has, hasNot string }{
+		{"by adapter", "adapter: pi, argv: [/opt/my-pi]", "ANTHROPIC_*", "*"},
+		{"by program", "adapter: jsonl, argv: [/usr/bin/claude, -p]", "ANTHROPIC_*", "OPENAI_*"},
+		{"another program", "adapter: jsonl, argv: [codex]", "OPENAI_*", "ANTHROPIC_*"},
+		{"configured", "adapter: pi, argv: [pi], envAllow: [X]", "X", "ANTHROPIC_*"},
+		{"configured to nothing", "adapter: pi, argv: [pi], envAllow: []", "", "ANTHROPIC_*"},
+		{"unknown", "adapter: jsonl, argv: [cat]", "", "ANTHROPIC_*"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := defaultSettings()
+			s.dataDir = "/data"
+			if err := s.load(write(t, "c.yaml", "agents: {a: {"+c.agent+"}}\n")); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.resolveAgents(); err != nil {
+				t.Fatal(err)
+			}
+			got := s.Agents["a"].EnvAllow
+			if c.has != "" && !slices.Contains(got, c.has) || slices.Contains(got, c.hasNot) {
+				t.Errorf("got %q", got)
 			}
 		})
 	}

@@ -106,7 +106,7 @@ func (s *server) assemble(ctx context.Context) error {
 	checkpoints := snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
 	kept := snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents}
 	bc.Checkpoints, bc.Retention = checkpoints, kept
-	bc.Token, bc.StderrTail, bc.RemoveStderr, bc.Logger = token, worker.StderrTail, worker.RemoveStderr, s.log
+	bc.Token, bc.StderrTail, bc.RemoveFiles, bc.Logger = token, worker.StderrTail, worker.RemoveFiles, s.log
 	s.broker, err = broker.New(bc, s.node, folds)
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (w *world) newBroker() *broker.Broker {
 		},
 		Default: "plain", Adapters: []string{"jsonl", "lines", "pi"}, Workers: []string{"w1"},
 		AllowArgv: true, Token: "secret", DataDir: w.dir, Logger: slog.New(slog.NewTextHandler(w.tb.Output(), nil)),
-		RemoveStderr: func(dir string, k protocol.Key) error {
+		RemoveFiles: func(dir string, k protocol.Key) error {
 			return os.RemoveAll(filepath.Join(dir, "stderr", k.Workspace, k.Session))
 		},
 	}

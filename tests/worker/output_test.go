@@ -134,7 +134,7 @@ func TestStderrIsDrainedAndKeptAside(t *testing.T) {
 	if exit := s.record().Exit; exit == nil || len(exit.StderrTail) != protocol.StderrExitBytes {
 		t.Errorf("exit: %+v", exit)
 	}
-	if err := worker.RemoveStderr(h.dir, s.key); err != nil {
+	if err := worker.RemoveFiles(h.dir, s.key); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := worker.StderrTail(h.dir, s.key, 0); err != nil || text != "" {
