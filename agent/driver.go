@@ -38,8 +38,9 @@ type Request struct {
 	Verb   string           // portable verb; empty: a raw send
 	Value  protocol.RawJSON // the raw send's value, or the verb's params; without insignificant white space
 	Client string           // name of the client
-	// Resolved tells how an interaction was resolved that is not pending any more.
-	Resolved func(interaction string) (protocol.InteractionResolved, bool)
+	// Resolved tells how the interaction was resolved that is not pending any more
+	// and whose id is satisfies, the newest of several.
+	Resolved func(is func(interaction string) bool) (protocol.InteractionResolved, bool)
 }
 
 // An Effect is one thing that a driver wants done. Exactly one member is set.

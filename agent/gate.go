@@ -1,11 +1,6 @@
 package agent
 
-import (
-	"strconv"
-	"strings"
-
-	"rejoin/protocol"
-)
+import "rejoin/protocol"
 
 // phrase makes the line of a command, and what it resolves if it is an answer:
 // verb and raw send pass the same gate.
@@ -17,8 +12,15 @@ func (t *Talk) phrase(s *protocol.State, r *Request) (Phrase, *protocol.Interact
 	if err != nil || p.Dialog == "" {
 		return p, nil, err
 	}
-	i, err := pending(s, r, t.interactionID(p.Dialog))
-	if err != nil {
+	i := openDialog(s, t.run, p.Dialog)
+	if i == nil {
+		return p, nil, over(r, interactionID(t.run, p.Dialog), func(id string) bool {
+			name, mine := dialogOf(id, t.run)
+			return mine && name == p.Dialog
+		})
+	}
+	// What the client wrote goes to the agent; here it only has to be an answer that respond would give.
+	if _, err := t.speech.Answer(i, p.Dialog, p.Outcome, p.Value); err != nil {
 		return p, nil, err
 	}
 	return p, resolved(i.InteractionID, r.Client, p.Outcome), nil
@@ -45,7 +47,7 @@ func (t *Talk) respond(s *protocol.State, r *Request) (Phrase, *protocol.Interac
 	if err != nil {
 		return Phrase{}, nil, err
 	}
-	dialog, mine := strings.CutPrefix(id, t.interactionID(""))
+	dialog, mine := dialogOf(id, t.run)
 	if !mine {
 		return Phrase{}, nil, protocol.Errorf(protocol.ReasonInternal, "interaction %s is of another run", id)
 	}
@@ -64,29 +66,29 @@ func orRequired(err error, name string) error {
 	return protocol.Required(name)
 }
 
-// interactionID is the id of the interaction that the agent calls dialog.
-func (t *Talk) interactionID(dialog string) string {
-	return strconv.FormatUint(uint64(t.run), 10) + "." + dialog
-}
-
 func resolved(interaction, by, outcome string) *protocol.InteractionResolved {
 	return &protocol.InteractionResolved{Type: protocol.TypeInteraction, InteractionID: interaction, ResolvedBy: by, Outcome: outcome}
 }
 
-// pending finds an open interaction. The first answer wins: later ones are told
-// who gave it.
+// pending finds an open interaction.
 func pending(s *protocol.State, r *Request, id string) (*protocol.Interaction, error) {
 	for i := range s.Pending {
 		if s.Pending[i].InteractionID == id {
 			return &s.Pending[i], nil
 		}
 	}
+	return nil, over(r, id, func(other string) bool { return other == id })
+}
+
+// over is the error for an answer to an interaction that is not open: the first
+// answer wins, and later ones are told who gave it.
+func over(r *Request, id string, is func(interaction string) bool) error {
 	if r.Resolved != nil {
-		if was, ok := r.Resolved(id); ok {
-			return nil, AlreadyResolved(was)
+		if was, ok := r.Resolved(is); ok {
+			return AlreadyResolved(was)
 		}
 	}
-	return nil, protocol.Errorf(protocol.ReasonInvalidParams, "session has no interaction %s", id)
+	return protocol.Errorf(protocol.ReasonInvalidParams, "session has no interaction %s", id)
 }
 
 // AlreadyResolved is the error for an answer that comes after was.
@@ -103,20 +105,41 @@ func (t *Talk) cancel(effects []Effect, s *protocol.State) []Effect {
 	}
 	for k := range s.Pending {
 		i := &s.Pending[k]
-		if dialog, mine := strings.CutPrefix(i.InteractionID, t.interactionID("")); mine {
-			effects = t.dismiss(effects, i, dialog)
+		dialog, mine := dialogOf(i.InteractionID, t.run)
+		if !mine {
+			continue
+		}
+		if line, err := t.speech.Answer(i, dialog, protocol.RespondCancel, nil); err == nil { // else an agent that takes none
+			effects = t.dismiss(effects, i, line)
 		}
 	}
 	return effects
 }
 
-// dismiss appends rejoin's own answer to a question; i is nil for one that has
-// found no place among the pending.
-func (t *Talk) dismiss(effects []Effect, i *protocol.Interaction, dialog string) []Effect {
-	line, err := t.speech.Answer(i, dialog, protocol.RespondCancel, nil)
-	if err != nil {
-		return effects // an agent that does not take a cancellation
+// turnAway dismisses a question that the state cannot hold: nobody could answer
+// it, and the agent would wait for ever.
+func (t *Talk) turnAway(s *protocol.State, q *Question) []Effect {
+	var open *protocol.Interaction
+	if q.ID != "" {
+		if len(s.Pending) < protocol.InteractionsMax {
+			return nil
+		}
+		open = openDialog(s, t.run, q.ID) // asked once more: both wait for the one answer
 	}
+	if open == nil && (t.turnedAway >= turnedAwayMax || len(q.Cancel) > turnedAwayBytes) {
+		return nil // it does not read what it is told, or the question is no question
+	}
+	effects := t.dismiss(nil, open, q.Cancel)
+	if open == nil {
+		t.turnedAway++
+		t.calls[t.last].turnsAway = true
+	}
+	return effects
+}
+
+// dismiss appends rejoin's own answer to a question; i is nil for one that is not
+// among the pending.
+func (t *Talk) dismiss(effects []Effect, i *protocol.Interaction, line []byte) []Effect {
 	c := &call{kind: protocol.RespondCancel, silent: true}
 	t.enter(c)
 	in := &Input{ID: c.id, Value: line, Line: line}

@@ -52,19 +52,9 @@ func Settle(s *protocol.State, e *protocol.Event) {
 		t.Close(name, protocol.ItemInterrupted)
 	}
 	if s.Extra != nil {
-		s.Extra.Notes, s.Extra.Settles = nil, false
+		s.Extra.Notes, s.Extra.Asked, s.Extra.Settles = nil, "", false
 		tidy(s)
 	}
-}
-
-// Ask opens an interaction, unless it is open already or too many are: the
-// agent then waits for an answer that only its own timeout or an interrupt gives.
-func Ask(s *protocol.State, i protocol.Interaction) {
-	if len(s.Pending) < protocol.InteractionsMax &&
-		!slices.ContainsFunc(s.Pending, func(p protocol.Interaction) bool { return p.InteractionID == i.InteractionID }) {
-		s.Pending = append(s.Pending, i)
-	}
-	SetStatus(s)
 }
 
 // SetQueue replaces what waits to be told to the agent.
@@ -166,7 +156,7 @@ func extra(s *protocol.State) *protocol.StateExtra {
 // tidy drops an Extra that says nothing.
 func tidy(s *protocol.State) {
 	x := s.Extra
-	if x != nil && x.AgentSession == "" && x.Thinking == "" && !x.Settles && len(x.Open) == 0 && len(x.Notes) == 0 {
+	if x != nil && x.AgentSession == "" && x.Thinking == "" && x.Asked == "" && !x.Settles && len(x.Open) == 0 && len(x.Notes) == 0 {
 		s.Extra = nil
 	}
 }

@@ -22,6 +22,11 @@ const (
 	resultBytesMax = 512
 	// errorBytesMax is the most of an answer's error that does.
 	errorBytesMax = 1024
+	// turnedAwayMax is how many dismissals of questions that the state cannot hold
+	// may wait to be read by the agent; above it such a question stays unanswered.
+	turnedAwayMax = protocol.InteractionsMax
+	// turnedAwayBytes is the longest line of one.
+	turnedAwayBytes = 64 << 10
 )
 
 // A Speech is what a Talk knows about one kind of agent that takes JSON objects
@@ -33,18 +38,25 @@ type Speech struct {
 	// Answer makes the line that answers dialog, the agent's id of interaction i.
 	// Nil: the agent asks nothing.
 	Answer func(i *protocol.Interaction, dialog, outcome string, value protocol.RawJSON) ([]byte, error)
-	// Dialog reports the agent's id of the question that a line asks. Nil as above.
-	Dialog func(line []byte) (dialog string, ok bool)
-	// DialogIDBytesMax is the longest such id that the fold takes.
-	DialogIDBytesMax int
+	// Dialog reads the question that a line asks. Nil as above.
+	Dialog func(line []byte) (q Question, ok bool)
 	// Reply reads a line that answers a command; ok is false for any other.
 	Reply func(line []byte) (r Reply, ok bool)
 	// Probe asks for what the agent changes without saying so (model, session). Nil: nothing does.
 	Probe []byte
 	// Abort interrupts what the agent does.
 	Abort []byte
+	// AbortFirst: open questions are cancelled after the abort, because the agent
+	// would take a cancellation for an answer and go on before it sees the abort.
+	AbortFirst bool
 	// OnePrompt: a prompt is written only when no other one is unanswered.
 	OnePrompt bool
+}
+
+// A Question is what an agent asks.
+type Question struct {
+	ID     string // the agent's id of it; empty: one that no State holds, so that it cannot be answered
+	Cancel []byte // the line that dismisses it
 }
 
 // A Phrase is a command in the agent's words.
@@ -55,7 +67,8 @@ type Phrase struct {
 	Aborts  bool
 	Probes  bool   // when it has succeeded, Probe is asked again
 	Dialog  string // the agent's id of the question that it answers; empty: none
-	Outcome string // of that
+	Outcome string // of that, as respond would have it
+	Value   protocol.RawJSON
 }
 
 // A Reply is the answer to a command.
@@ -84,6 +97,8 @@ type Talk struct {
 	probe  uint64 // the one that is unanswered; zero: none
 	again  bool   // another one is due after it
 	buf    []byte // of Hear
+
+	turnedAway int // dismissals that the agent has not been given; at most turnedAwayMax
 }
 
 // call is one command.
@@ -95,6 +110,8 @@ type call struct {
 	silent bool // has no answer
 	probes bool
 	done   bool
+
+	turnsAway bool // dismisses a question that is in no state
 }
 
 var _ Driver = (*Talk)(nil)
@@ -114,8 +131,8 @@ func (t *Talk) Turns() bool { return true }
 // Start asks for the agent's state.
 func (t *Talk) Start(*protocol.State) []Effect { return t.ask(nil) }
 
-// Admit numbers a command, and closes what would make it hang: an abort comes
-// after the cancellation of every open question.
+// Admit numbers a command, and closes what would make it hang: with an abort comes
+// the cancellation of every open question.
 func (t *Talk) Admit(s *protocol.State, r *Request) ([]Effect, error) {
 	p, resolves, err := t.phrase(s, r)
 	switch {
@@ -135,7 +152,7 @@ func (t *Talk) Admit(s *protocol.State, r *Request) ([]Effect, error) {
 		return nil, protocol.Errorf(protocol.ReasonInvalidParams, "id of the command is over %d bytes", ClientIDBytesMax)
 	}
 	var effects []Effect
-	if p.Aborts {
+	if p.Aborts && !t.speech.AbortFirst {
 		effects = t.cancel(effects, s)
 	}
 	c := &call{id: r.ID, kind: p.Type, probes: p.Probes}
@@ -152,7 +169,11 @@ func (t *Talk) Admit(s *protocol.State, r *Request) ([]Effect, error) {
 			t.prompt = n
 		}
 	}
-	return append(effects, Effect{Input: in}), nil
+	effects = append(effects, Effect{Input: in})
+	if p.Aborts && t.speech.AbortFirst {
+		effects = t.cancel(effects, s)
+	}
+	return effects, nil
 }
 
 // enter numbers a command.
@@ -171,6 +192,9 @@ func (t *Talk) enter(c *call) uint64 {
 func (t *Talk) finish(n uint64, c *call) {
 	c.done = true
 	delete(t.byID, c.id)
+	if c.turnsAway {
+		t.turnedAway--
+	}
 	if i, ok := slices.BinarySearch(t.open, n); ok {
 		t.open = slices.Delete(t.open, i, i+1)
 	}
@@ -228,10 +252,8 @@ func (t *Talk) Hear(s *protocol.State, line []byte) (record []byte, command stri
 // overhear looks at a line without a number.
 func (t *Talk) overhear(s *protocol.State, line []byte) (command string, effects []Effect) {
 	if t.speech.Dialog != nil {
-		dialog, ok := t.speech.Dialog(line)
-		if ok && (len(s.Pending) >= protocol.InteractionsMax || len(dialog) > t.speech.DialogIDBytesMax) {
-			// There is no room for the question: nobody can answer it, and the agent would wait for ever.
-			return "", t.dismiss(nil, nil, dialog)
+		if q, ok := t.speech.Dialog(line); ok {
+			return "", t.turnAway(s, &q)
 		}
 	}
 	if len(line) > 4*errorBytesMax || len(t.open) == 0 || !bytes.Contains(line, []byte(`nknown command`)) {
@@ -324,10 +346,17 @@ func (t *Talk) Told(command string) bool {
 
 // Stop cancels every open question and interrupts what the agent does.
 func (t *Talk) Stop(s *protocol.State) []Effect {
-	effects := t.cancel(nil, s)
-	if s.Turn == nil && len(effects) == 0 || t.speech.Abort == nil {
-		return effects
+	if t.speech.Abort == nil || s.Turn == nil && len(s.Pending) == 0 {
+		return t.cancel(nil, s)
 	}
+	if t.speech.AbortFirst {
+		return t.cancel(t.abort(nil), s)
+	}
+	return t.abort(t.cancel(nil, s))
+}
+
+// abort appends rejoin's own abort.
+func (t *Talk) abort(effects []Effect) []Effect {
 	c := &call{kind: "abort"}
 	t.enter(c)
 	line, _ := putID(t.speech.Abort, c.id)

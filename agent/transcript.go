@@ -82,6 +82,15 @@ func (t Transcript) Close(name, status string) {
 // Release forgets a name and leaves the item as it is.
 func (t Transcript) Release(name string) { t.unbind(name) }
 
+// End closes the item open under name, and forgets its other names too.
+func (t Transcript) End(name, status string) {
+	if it := t.Item(name); it != nil {
+		id := it.ID
+		t.Close(name, status)
+		t.forget(id)
+	}
+}
+
 // SetStatus sets the status of an item.
 func (t Transcript) SetStatus(it *protocol.Item, status string) {
 	it.Status, it.LastSeq = status, t.e.Seq

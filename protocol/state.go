@@ -59,6 +59,7 @@ type StateExtra struct {
 	Thinking     string     `json:"thinking,omitempty"`     // the agent's thinking level
 	Settles      bool       `json:"settles,omitempty"`      // the agent says when it has settled: before that no end of its run counts
 	Open         []OpenItem `json:"open,omitempty"`         // items that still grow, oldest first; at most OpenItemsMax
+	Asked        string     `json:"asked,omitempty"`        // marks of the questions of this run, so that one whose id comes again is told from the first
 	Notes        []Note     `json:"notes,omitempty"`        // last values of things the agent sets (status, widget, title), by key, sorted; at most NotesMax
 }
 
@@ -122,15 +123,17 @@ type ItemTool struct {
 
 // Interaction is a question the child asks.
 type Interaction struct {
-	InteractionID string   `json:"interactionId"` // run, a dot, the agent's id
-	Kind          string   `json:"kind"`          // approval, select, confirm, input, editor
-	Title         string   `json:"title"`
-	Message       string   `json:"message,omitempty"`
-	Options       []Option `json:"options,omitempty"`
-	Tool          string   `json:"tool,omitempty"`
-	Seq           Seq      `json:"seq"`
-	TS            int64    `json:"ts"`
-	Deadline      int64    `json:"deadline,omitempty"` // ms since 1970 when the agent stops waiting
+	InteractionID  string   `json:"interactionId"` // run, a dot, the agent's id; "#" and Seq behind it where that id came before
+	Kind           string   `json:"kind"`          // approval, select, confirm, input, editor
+	Title          string   `json:"title"`
+	Message        string   `json:"message,omitempty"`   // of an editor: the text to begin with
+	Truncated      uint64   `json:"truncated,omitempty"` // bytes left out of Message
+	Options        []Option `json:"options,omitempty"`
+	OptionsOmitted uint64   `json:"optionsOmitted,omitempty"` // how many more there are: too many, too long, or no texts
+	Tool           string   `json:"tool,omitempty"`
+	Seq            Seq      `json:"seq"`
+	TS             int64    `json:"ts"`
+	Deadline       int64    `json:"deadline,omitempty"` // ms since 1970 when the agent stops waiting
 }
 
 // Option is one choice of a select.

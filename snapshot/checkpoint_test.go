@@ -162,13 +162,13 @@ func busyState(rnd *rand.Rand, items, text int) *protocol.State {
 	}
 	s.ItemsDropped = 12
 	s.Pending = append(s.Pending,
-		protocol.Interaction{InteractionID: "1.a", Kind: "select", Title: "t", Message: "m", Options: []protocol.Option{{ID: "0", Label: "é"}, {ID: "1"}}, Tool: "x", Seq: 3, TS: 4, Deadline: 5},
+		protocol.Interaction{InteractionID: "1.a", Kind: "select", Title: "t", Message: "m", Truncated: 6, OptionsOmitted: 7, Options: []protocol.Option{{ID: "0", Label: "é"}, {ID: "1"}}, Tool: "x", Seq: 3, TS: 4, Deadline: 5},
 		protocol.Interaction{InteractionID: "1.b", Kind: "input"})
 	s.Queue = protocol.Queue{Steering: []string{"a", ""}, FollowUp: []string{"b"}}
 	s.Usage = &protocol.Usage{InputTokens: 1, OutputTokens: math.MaxUint64, CostUSD: 0.1 + 0.2}
 	code := 3
 	s.Exit = &protocol.StateExit{Code: &code, Reason: "exited"}
-	s.Extra = &protocol.StateExtra{AgentSession: "/x", Thinking: "high", Settles: true, Open: []protocol.OpenItem{{Name: "n", Item: "i1"}}, Notes: []protocol.Note{{Key: "k<", Text: "v"}}}
+	s.Extra = &protocol.StateExtra{AgentSession: "/x", Thinking: "high", Settles: true, Asked: "0123abcd", Open: []protocol.OpenItem{{Name: "n", Item: "i1"}}, Notes: []protocol.Note{{Key: "k<", Text: "v"}}}
 	return s
 }
 

@@ -115,11 +115,17 @@ func appendInteraction(b []byte, p *protocol.Interaction) []byte {
 	b = appendText(b, `,"kind":`, p.Kind)
 	b = appendText(b, `,"title":`, p.Title)
 	b = appendSome(b, `,"message":`, p.Message)
+	if p.Truncated != 0 {
+		b = appendUint(b, `,"truncated":`, p.Truncated)
+	}
 	if len(p.Options) > 0 {
 		b = appendList(b, `,"options":`, p.Options, func(b []byte, o *protocol.Option) []byte {
 			b = appendText(b, `{"id":`, o.ID)
 			return append(appendText(b, `,"label":`, o.Label), '}')
 		})
+	}
+	if p.OptionsOmitted != 0 {
+		b = appendUint(b, `,"optionsOmitted":`, p.OptionsOmitted)
 	}
 	b = appendSome(b, `,"tool":`, p.Tool)
 	b = appendUint(b, `,"seq":`, uint64(p.Seq))

@@ -79,7 +79,7 @@ func (l *Ledger) Apply(e *protocol.Event) { // I-B1: owner and rebuild go throug
 
 // resolve remembers a resolved interaction; of one that is named twice the first stands.
 func (l *Ledger) resolve(b protocol.InteractionResolved) {
-	if _, known := l.Resolved(b.InteractionID); known {
+	if _, known := l.Resolved(func(id string) bool { return id == b.InteractionID }); known {
 		return
 	}
 	if len(l.resolved) == ResolvedMax {
@@ -88,11 +88,11 @@ func (l *Ledger) resolve(b protocol.InteractionResolved) {
 	l.resolved = append(l.resolved, b)
 }
 
-// Resolved returns how an interaction was resolved, if it is among the newest
-// ResolvedMax.
-func (l *Ledger) Resolved(interaction string) (protocol.InteractionResolved, bool) {
+// Resolved returns how the interaction was resolved whose id is satisfies, the
+// newest, if one is among the newest ResolvedMax.
+func (l *Ledger) Resolved(is func(interaction string) bool) (protocol.InteractionResolved, bool) {
 	for i := len(l.resolved) - 1; i >= 0; i-- {
-		if l.resolved[i].InteractionID == interaction {
+		if is(l.resolved[i].InteractionID) {
 			return l.resolved[i], true
 		}
 	}

@@ -57,7 +57,7 @@ func advance(s *protocol.State, epoch protocol.Epoch, run protocol.Run, seq prot
 
 func applyBroker(f folder, s *protocol.State, e *protocol.Event) {
 	switch eventType(e.Body) {
-	case protocol.TypeOutput, protocol.TypeError, protocol.TypeCommand:
+	case protocol.TypeOutput, protocol.TypeError, protocol.TypeCommand, protocol.TypeCommandOutcome:
 		f.Fold(s, e)
 	case protocol.TypeInteraction:
 		var b protocol.InteractionResolved

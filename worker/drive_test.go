@@ -169,7 +169,7 @@ func TestEndOfAgentsRun(t *testing.T) {
 	if got := w.verb("late", "respond", `{"interactionId":"1.r1","outcome":"allow"}`)(); reason(got) != protocol.ReasonSessionUnavailable {
 		t.Errorf("late answer: %+v", got)
 	}
-	if r, ok := w.s.ledger.Resolved("1.r1"); !ok || r.ResolvedBy != "rejoin" {
+	if r, ok := w.s.ledger.Resolved(func(id string) bool { return id == "1.r1" }); !ok || r.ResolvedBy != "rejoin" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -253,14 +253,14 @@ func TestLastWordsDoNotWaitForTheJournal(t *testing.T) {
 	if gone == nil {
 		t.Fatal("no last words")
 	}
-	w.expect("command rj:1:1", "interaction_resolved 1.r1 cancelled", "command rj:1:2")
+	w.expect("command rj:1:1", "command rj:1:2", "interaction_resolved 1.r1 cancelled")
 	w.stdin()
 	w.f.settle(nil)
-	w.stdin(`{"type":"extension_ui_response","id":"r1","cancelled":true}`, `{"id":"rj:1:2","type":"abort"}`)
+	w.stdin(`{"id":"rj:1:1","type":"abort"}`, `{"type":"extension_ui_response","id":"r1","cancelled":true}`)
 	w.s.wrote("rj:1:1")
 	select {
 	case <-gone:
-		t.Error("gone before the abort was written")
+		t.Error("gone before the cancellation was written")
 	default:
 	}
 	w.s.wrote("rj:1:2")

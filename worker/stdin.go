@@ -54,8 +54,8 @@ func (q *stdin) fitsLocked(n int) bool {
 }
 
 // reserve takes room for a line that fits, or for one of rejoin's own: of those
-// there are at most a probe, an abort and an answer for each open question, above
-// the bound.
+// there are at most a probe, an abort, an answer for each open question and the
+// driver's dismissals of others, which are bounded, too, above the bound.
 func (q *stdin) reserve(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

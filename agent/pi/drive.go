@@ -3,6 +3,7 @@ package pi
 import (
 	"bytes"
 	"strings"
+	"unicode/utf8"
 
 	"rejoin/agent"
 	"rejoin/protocol"
@@ -25,8 +26,10 @@ func (Adapter) Drive(run protocol.Run) agent.Driver { return commands.Drive(run)
 // Drive returns the driver of a run.
 func (c Commands) Drive(run protocol.Run) agent.Driver {
 	speech := agent.Speech{
-		Name: c.Name, Phrase: c.phrase, Answer: answer, Dialog: dialog, DialogIDBytesMax: dialogIDBytes, Reply: reply,
+		Name: c.Name, Phrase: c.phrase, Answer: answer, Dialog: dialog, Reply: reply,
 		Abort: []byte(`{"type":"abort"}`),
+		// Whoever sees the end of its question before the abort goes on, and asks the model once more.
+		AbortFirst: true,
 		// Of two prompts written back to back pi loses one.
 		OnePrompt: true,
 	}
@@ -148,10 +151,10 @@ func (c Commands) raw(value protocol.RawJSON) (agent.Phrase, error) {
 	if out.Dialog, ok, err = p.String("id"); err != nil || !ok || out.Dialog == "" {
 		return refuse("id is no string")
 	}
-	out.Outcome = answered(p)
-	if out.Outcome == "" {
+	if out.Outcome = answered(p); out.Outcome == "" {
 		return refuse("it answers neither with value nor confirmed nor cancelled")
 	}
+	out.Value, _ = p.Raw("value")
 	return out, nil
 }
 
@@ -161,24 +164,30 @@ var changes = map[string]bool{
 	"set_thinking_level": true, "cycle_thinking_level": true,
 }
 
-// answered is what an extension_ui_response says; empty: nothing that pi takes.
+// answered is what an extension_ui_response says; empty: nothing, or what pi would
+// read otherwise than it is written (any cancelled but false, 0 and "" cancels).
 func answered(p protocol.Params) string {
-	if cancelled, ok, err := p.Bool("cancelled"); err == nil && ok && cancelled {
+	cancelled, _, wrong := p.Bool("cancelled")
+	confirmed, confirms, err := p.Bool("confirmed")
+	_, answers, err2 := p.String("value")
+	switch {
+	case wrong != nil || err != nil || err2 != nil:
+		return ""
+	case cancelled:
 		return protocol.RespondCancel
-	}
-	if confirmed, ok, err := p.Bool("confirmed"); err == nil && ok {
-		if confirmed {
-			return protocol.RespondAllow
-		}
+	case confirms && answers:
+		return ""
+	case confirms && confirmed:
+		return protocol.RespondAllow
+	case confirms:
 		return protocol.RespondDeny
-	}
-	if _, ok, err := p.String("value"); err == nil && ok {
+	case answers:
 		return protocol.RespondAnswer
 	}
 	return ""
 }
 
-// answer makes the line that answers a dialog; i is nil only with cancel.
+// answer makes the line that answers a dialog.
 func answer(i *protocol.Interaction, id, outcome string, value protocol.RawJSON) ([]byte, error) {
 	line := protocol.AppendString([]byte(`{"type":"extension_ui_response","id":`), id)
 	bad := func(format string, args ...any) ([]byte, error) {
@@ -211,10 +220,10 @@ func answer(i *protocol.Interaction, id, outcome string, value protocol.RawJSON)
 	if !ok {
 		return bad("value must be a string")
 	}
-	if len(i.Options) > 0 {
-		if text, ok = choice(i.Options, text); !ok {
-			return bad("value is none of the options")
-		}
+	if name, offered := choice(i.Options, text); offered {
+		text = name
+	} else if len(i.Options) > 0 && i.OptionsOmitted == 0 { // else it may be one that is not at hand: pi knows
+		return bad("value is none of the options")
 	}
 	line = protocol.AppendString(append(line, `,"value":`...), text)
 	return append(line, '}'), nil
@@ -236,24 +245,34 @@ func choice(options []protocol.Option, name string) (string, bool) {
 }
 
 // dialog reads a line that asks a question.
-func dialog(line []byte) (id string, ok bool) {
+func dialog(line []byte) (q agent.Question, ok bool) {
 	if !bytes.Contains(line, []byte(`extension_ui_request`)) {
-		return "", false
+		return q, false
 	}
 	p, err := protocol.ParseParams(line)
-	if err != nil {
-		return "", false
+	if err != nil || agent.String(p, "type") != "extension_ui_request" || !asks[agent.String(p, "method")] {
+		return q, false
 	}
-	if kind, _, _ := p.String("type"); kind != "extension_ui_request" {
-		return "", false
+	q.ID, q.Cancel = dialogID(p), []byte(`{"type":"extension_ui_response"`)
+	if raw, has := p.Raw("id"); has { // whatever it is: pi looks for the same value
+		q.Cancel = append(append(q.Cancel, `,"id":`...), raw...)
 	}
-	switch method, _, _ := p.String("method"); method {
-	case "select", "confirm", "input", "editor":
-	default:
-		return "", false
+	q.Cancel = append(q.Cancel, `,"cancelled":true}`...)
+	return q, true
+}
+
+// asks are the methods of an extension_ui_request that wait for an answer.
+var asks = map[string]bool{"select": true, "confirm": true, "input": true, "editor": true}
+
+// dialogID is the id of a question; empty: none under which an answer could be
+// given, because it is no text, has no characters or more bytes than a question's
+// name may have, or would not come back from its own text the same.
+func dialogID(p protocol.Params) string {
+	id := agent.String(p, "id")
+	if len(id) > dialogIDBytes || strings.ContainsRune(id, utf8.RuneError) {
+		return ""
 	}
-	id, ok, err = p.String("id")
-	return id, err == nil && ok
+	return id
 }
 
 // reply reads a response.

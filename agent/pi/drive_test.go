@@ -21,13 +21,13 @@ type desk struct {
 	stdin    []string
 	held     map[string]string
 	deaf     bool // the pipe takes nothing
-	resolved map[string]protocol.InteractionResolved
+	resolved []protocol.InteractionResolved
 }
 
 func newDesk(tb testing.TB) *desk {
 	tb.Helper()
 	return &desk{
-		tb: tb, d: pi.Adapter{}.Drive(3), held: map[string]string{}, resolved: map[string]protocol.InteractionResolved{},
+		tb: tb, d: pi.Adapter{}.Drive(3), held: map[string]string{},
 		s: &protocol.State{SessionID: "s", Run: 3, Status: protocol.StatusIdle, Agent: protocol.StateAgent{Name: "pi", Adapter: "pi"}},
 	}
 }
@@ -59,7 +59,7 @@ func (k *desk) input(in *agent.Input) {
 	k.log = append(k.log, what)
 	if r := in.Resolves; r != nil {
 		k.log = append(k.log, fmt.Sprintf("resolved %s %s by %s", r.InteractionID, r.Outcome, r.ResolvedBy))
-		k.resolved[r.InteractionID] = *r
+		k.resolved = append(k.resolved, *r)
 		k.s.Pending = slices.DeleteFunc(k.s.Pending, func(p protocol.Interaction) bool { return p.InteractionID == r.InteractionID })
 	}
 	if in.Held {
@@ -85,7 +85,7 @@ func (k *desk) send(client, id, verb, value string) *protocol.Error {
 	k.tb.Helper()
 	effects, err := k.d.Admit(k.s, &agent.Request{
 		ID: id, Verb: verb, Value: protocol.RawJSON(value), Client: client,
-		Resolved: func(i string) (protocol.InteractionResolved, bool) { r, ok := k.resolved[i]; return r, ok },
+		Resolved: k.was,
 	})
 	if err != nil {
 		e, ok := protocol.AsError(err)
@@ -96,6 +96,16 @@ func (k *desk) send(client, id, verb, value string) *protocol.Error {
 	}
 	k.take(effects)
 	return nil
+}
+
+// was is how a question was resolved, the newest first.
+func (k *desk) was(is func(string) bool) (r protocol.InteractionResolved, ok bool) {
+	for i := len(k.resolved) - 1; i >= 0; i-- {
+		if is(k.resolved[i].InteractionID) {
+			return k.resolved[i], true
+		}
+	}
+	return r, false
 }
 
 func (k *desk) must(client, id, verb, value string) {
@@ -326,7 +336,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// pi does not answer an abort while a question is open.
+// pi does not answer an abort while a question is open. It sees the abort first:
+// whoever sees its question end before that asks the model once more.
 func TestInterruptClosesQuestions(t *testing.T) {
 	for _, abort := range [][2]string{{"interrupt", `{}`}, {"", `{"type":"abort"}`}} {
 		k := newDesk(t)
@@ -334,13 +345,13 @@ func TestInterruptClosesQuestions(t *testing.T) {
 		k.hear(strings.Replace(question, "r1", "r2", 1))
 		k.must("a", "c1", abort[0], abort[1])
 		k.expect(
-			`command rj:3:1 {"type":"extension_ui_response","id":"r1","cancelled":true}`, "resolved 3.r1 cancelled by rejoin", "rj:3:1 done",
-			`command rj:3:2 {"type":"extension_ui_response","id":"r2","cancelled":true}`, "resolved 3.r2 cancelled by rejoin", "rj:3:2 done",
 			"command c1",
+			`command rj:3:2 {"type":"extension_ui_response","id":"r1","cancelled":true}`, "resolved 3.r1 cancelled by rejoin", "rj:3:2 done",
+			`command rj:3:3 {"type":"extension_ui_response","id":"r2","cancelled":true}`, "resolved 3.r2 cancelled by rejoin", "rj:3:3 done",
 		)
 		k.wrote(
+			`{"id":"rj:3:1","type":"abort"}`,
 			`{"type":"extension_ui_response","id":"r1","cancelled":true}`, `{"type":"extension_ui_response","id":"r2","cancelled":true}`,
-			`{"id":"rj:3:3","type":"abort"}`,
 		)
 		err := k.send("b", "c2", "respond", `{"interactionId":"3.r1","outcome":"allow"}`)
 		k.refused(err, protocol.ReasonAlreadyResolved)
@@ -357,7 +368,7 @@ func TestLastWords(t *testing.T) {
 	k.hear(`{"type":"agent_start"}`)
 	k.hear(question)
 	k.take(k.d.Stop(k.s))
-	k.wrote(`{"type":"extension_ui_response","id":"r1","cancelled":true}`, `{"id":"rj:3:2","type":"abort"}`)
+	k.wrote(`{"id":"rj:3:1","type":"abort"}`, `{"type":"extension_ui_response","id":"r1","cancelled":true}`)
 }
 
 // The one question more than a state holds is dismissed: it could never be answered.
@@ -370,10 +381,219 @@ func TestTooManyQuestions(t *testing.T) {
 	k.log = nil
 	k.hear(strings.Replace(strings.Replace(question, "r1", "n", 1), "confirm", "notify", 1))
 	k.wrote()
+	// One of the open ones, asked again while there is no room: the end of the first is the end of both.
+	k.s.Pending[3].Deadline = 1
+	k.hear(strings.Replace(question, "r1", "q3", 1))
+	k.wrote(`{"type":"extension_ui_response","id":"q3","cancelled":true}`)
+	if len(k.s.Pending) != protocol.InteractionsMax-1 || k.resolved[0].InteractionID != "3.q3" {
+		t.Errorf("%d open, resolved %+v", len(k.s.Pending), k.resolved)
+	}
+}
+
+// A question that has no name to answer it by is dismissed under whatever it has
+// for one, so that the agent does not wait for ever.
+func TestQuestionsWithoutAName(t *testing.T) {
+	for _, id := range []string{
+		`""`, `7`, `null`, `true`, `{"a":[1]}`, `"` + strings.Repeat("x", 5000) + `"`, `"\ud800"`, `none`,
+	} {
+		k := newDesk(t)
+		ask, answer := strings.Replace(question, `"r1"`, id, 1), `{"type":"extension_ui_response","id":`+id+`,"cancelled":true}`
+		if id == "none" {
+			ask = strings.Replace(question, `"id":"r1",`, "", 1)
+			answer = `{"type":"extension_ui_response","cancelled":true}`
+		}
+		for _, method := range []string{"confirm", "select", "input", "editor"} {
+			k.hear(strings.Replace(ask, "confirm", method, 1))
+			k.wrote(answer)
+		}
+		k.hear(strings.Replace(ask, "confirm", "notify", 1))
+		k.wrote()
+		if len(k.s.Pending) != 0 {
+			t.Errorf("id %s is shown: %+v", id, k.s.Pending)
+		}
+	}
+}
+
+// An agent that does not read what it is told is given no more than the bound.
+func TestDismissalsAreBounded(t *testing.T) {
+	k := newDesk(t)
+	k.deaf = true
+	for range 2 * protocol.InteractionsMax {
+		k.hear(strings.Replace(question, `"r1"`, "7", 1))
+	}
+	if n := len(k.log); n != protocol.InteractionsMax {
+		t.Errorf("%d dismissals wait", n)
+	}
+	k.take(k.d.Wrote("rj:3:1"))
+	k.hear(strings.Replace(question, `"r1"`, "7", 1))
+	k.hear(strings.Replace(question, `"r1"`, "7", 1))
+	if n := len(k.log); n != protocol.InteractionsMax+2 {
+		t.Errorf("%d records after one was read", n)
+	}
 	k = newDesk(t)
-	long := strings.Repeat("x", 5000)
-	k.hear(strings.Replace(question, "r1", long, 1))
-	k.wrote(`{"type":"extension_ui_response","id":"` + long + `","cancelled":true}`)
+	k.hear(strings.Replace(question, `"r1"`, `"`+strings.Repeat("x", 100_000)+`"`, 1))
+	k.wrote()
+}
+
+// A name that comes again after its question is over is another question: an
+// answer to the first one does not answer it, and it is answered by its own id.
+func TestNameThatComesAgain(t *testing.T) {
+	k := newDesk(t)
+	k.hear(question)
+	k.hear(strings.Replace(question, "Run it?", "Really?", 1)) // while it is open: the same
+	if len(k.s.Pending) != 1 || k.s.Pending[0].Title != "Run it?" {
+		t.Fatalf("%+v", k.s.Pending)
+	}
+	k.must("b", "c1", "respond", `{"interactionId":"3.r1","outcome":"allow"}`)
+	k.hear(strings.Replace(question, "Run it?", "Run that?", 1))
+	second := "3.r1#3"
+	if len(k.s.Pending) != 1 || k.s.Pending[0].InteractionID != second || k.s.Pending[0].Title != "Run that?" {
+		t.Fatalf("%+v", k.s.Pending)
+	}
+	k.log, k.stdin = nil, nil
+	err := k.send("a", "c2", "respond", `{"interactionId":"3.r1","outcome":"deny"}`)
+	k.refused(err, protocol.ReasonAlreadyResolved)
+	if err.ResolvedBy != "b" || err.Outcome != "allow" {
+		t.Errorf("%+v", err)
+	}
+	k.must("a", "c2", "respond", `{"interactionId":"`+second+`","outcome":"deny"}`)
+	k.expect("command c2", "resolved "+second+" deny by a", "c2 done")
+	k.wrote(`{"type":"extension_ui_response","id":"r1","confirmed":false}`)
+	raw := `{"type":"extension_ui_response","id":"r1","confirmed":true}`
+	err = k.send("b", "c3", "", raw)
+	k.refused(err, protocol.ReasonAlreadyResolved)
+	if err.ResolvedBy != "a" || err.Outcome != "deny" { // of the newest
+		t.Errorf("%+v", err)
+	}
+	k.hear(question)
+	k.must("b", "c3", "", raw)
+	k.expect("command c3", "resolved 3.r1#4 allow by b", "c3 done")
+	k.wrote(raw)
+
+	// One whose time is up is over, too, whether that is recorded yet or not.
+	k.hear(strings.Replace(strings.Replace(question, "r1", "r2", 1), `"confirm"`, `"confirm","timeout":5`, 1))
+	k.s.Pending[0].Deadline = 1000
+	k.hear(strings.Replace(question, "r1", "r2", 1))
+	if len(k.s.Pending) != 2 || k.s.Pending[1].InteractionID != "3.r2#6" {
+		t.Errorf("%+v", k.s.Pending)
+	}
+	k.take(k.d.Stop(k.s))
+	k.wrote(`{"id":"rj:3:4","type":"abort"}`,
+		`{"type":"extension_ui_response","id":"r2","cancelled":true}`, `{"type":"extension_ui_response","id":"r2","cancelled":true}`)
+
+	// A name that looks like such an id is no other question's.
+	for _, name := range []string{"r1#9", "#", "r3#7"} {
+		k = newDesk(t)
+		k.hear(strings.Replace(question, "r1", name, 1))
+		k.must("a", "c", "respond", `{"interactionId":"3.`+name+`#1","outcome":"allow"}`)
+		k.wrote(`{"type":"extension_ui_response","id":"` + name + `","confirmed":true}`)
+	}
+
+	// What is remembered is bounded.
+	k = newDesk(t)
+	for i := range 1000 {
+		k.hear(strings.Replace(question, "r1", fmt.Sprint("q", i), 1))
+		k.s.Pending = k.s.Pending[:0]
+	}
+	if n := len(k.s.Extra.Asked); n != 256*8 {
+		t.Errorf("%d bytes are remembered", n)
+	}
+	k.hear(strings.Replace(question, "r1", "q999", 1))
+	if id := k.s.Pending[0].InteractionID; id != "3.q999#1001" {
+		t.Errorf("asked again: %s", id)
+	}
+	pi.Adapter{}.Settle(k.s, &protocol.Event{})
+	if k.s.Extra != nil {
+		t.Errorf("after the run: %+v", k.s.Extra)
+	}
+}
+
+// A raw answer must be one that respond would give.
+func TestRawAnswersPassTheGate(t *testing.T) {
+	ask := func(method, more string) string {
+		return fmt.Sprintf(`{"type":"extension_ui_request","id":"d","method":"%s","title":"T"%s}`, method, more)
+	}
+	confirm, choose, input := ask("confirm", ""), ask("select", `,"options":["Yes","No"]`), ask("input", "")
+	long := strings.Repeat("o", 5000)
+	tests := []struct {
+		name, question, members string
+		outcome                 string // empty: invalid_params
+	}{
+		{"yes", confirm, `"confirmed":true`, "allow"},
+		{"no", confirm, `"cancelled":false,"confirmed":false`, "deny"},
+		{"cancel", confirm, `"cancelled":true`, "cancel"},
+		{"cancel and more", confirm, `"cancelled":true,"confirmed":false`, "cancel"},
+		{"a text to a confirm", confirm, `"value":"yes"`, ""},
+		{"truthy", confirm, `"confirmed":"yes"`, ""},
+		{"truthy cancel", confirm, `"cancelled":1,"confirmed":true`, ""},
+		{"both", confirm, `"confirmed":true,"value":"x"`, ""},
+		{"offered", choose, `"value":"No"`, "answer"},
+		{"not offered", choose, `"value":"Maybe"`, ""},
+		{"a number", choose, `"value":1`, ""},
+		{"confirm a select", choose, `"confirmed":true`, ""},
+		{"cancel a select", choose, `"cancelled":true`, "cancel"},
+		{"text", input, `"value":"x"`, "answer"},
+		{"confirm an input", input, `"confirmed":true`, ""},
+		{"what may be among the options that are not at hand", ask("select", `,"options":["Yes","`+long+`"]`), `"value":"` + long + `"`, "answer"},
+		{"editor", ask("editor", `,"prefill":"x"`), `"value":""`, "answer"},
+		{"confirm an editor", ask("editor", ""), `"confirmed":false`, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newDesk(t)
+			k.hear(tt.question)
+			line := `{"type":"extension_ui_response","id":"d",` + tt.members + `}`
+			err := k.send("a", "c", "", line)
+			if tt.outcome == "" {
+				k.refused(err, protocol.ReasonInvalidParams)
+				if len(k.s.Pending) != 1 {
+					t.Error("a refused answer closed the question")
+				}
+				return
+			}
+			k.expect("command c", "resolved 3.d "+tt.outcome+" by a", "c done")
+			k.wrote(line)
+		})
+	}
+}
+
+// Of a question with more or longer options than a state holds, or with other
+// things than texts, the state says how many are missing; any text answers it.
+func TestOptionsThatAreNotAtHand(t *testing.T) {
+	var many []string
+	for i := range 300 {
+		many = append(many, fmt.Sprintf("%q", fmt.Sprint("o", i)))
+	}
+	big := fmt.Sprintf("%q", strings.Repeat("b", 4000))
+	for _, c := range []struct {
+		name, options string
+		shown         int
+		omitted       uint64
+	}{
+		{"all", `"a","b"`, 2, 0},
+		{"too many", strings.Join(many, ","), 256, 44},
+		{"one too long", `"a","` + strings.Repeat("x", 5000) + `","c"`, 2, 1},
+		{"too long together", strings.Join([]string{big, big, big, big, big, `"c"`}, ","), 5, 1},
+		{"no texts", `"a",7,null,{"label":"x"}`, 1, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newDesk(t)
+			k.hear(`{"type":"extension_ui_request","id":"d","method":"select","title":"T","options":[` + c.options + `]}`)
+			i := k.s.Pending[0]
+			if len(i.Options) != c.shown || i.OptionsOmitted != c.omitted {
+				t.Errorf("%d options, %d omitted", len(i.Options), i.OptionsOmitted)
+			}
+			err := k.send("a", "c", "respond", `{"interactionId":"3.d","outcome":"answer","value":"none of them"}`)
+			if (err == nil) != (c.omitted > 0) {
+				t.Errorf("another text: %v", err)
+			}
+		})
+	}
+	k := newDesk(t)
+	k.hear(`{"type":"extension_ui_request","id":"d","method":"editor","title":"T","prefill":"` + strings.Repeat("x", 20_000) + `"}`)
+	if i := k.s.Pending[0]; len(i.Message) != 16<<10 || i.Truncated != 20_000-16<<10 {
+		t.Errorf("%d bytes, %d left out", len(i.Message), i.Truncated)
+	}
 }
 
 const state = `{"id":"rj:3:%d","type":"response","command":"get_state","success":true,"data":{"model":{"id":"%s","provider":"mock"},"thinkingLevel":"off","sessionFile":"/f%d","sessionId":"s"}}`

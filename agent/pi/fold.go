@@ -9,7 +9,7 @@ import (
 
 // foldVersion changes whenever Fold or Settle make another state of the same
 // events.
-const foldVersion = 1
+const foldVersion = 2
 
 // FoldVersion returns the version of Fold.
 func (Adapter) FoldVersion() int { return foldVersion }
@@ -129,5 +129,7 @@ func (f fold) broker(kind string) {
 		f.Fault(f.p)
 	case protocol.TypeCommand:
 		f.command()
+	case protocol.TypeCommandOutcome:
+		f.outcome()
 	}
 }

@@ -283,6 +283,18 @@ status idle`},
 notice error "fire"
 status idle
 note notify "fire"`},
+		{"what the shell is not given", []string{
+			`broker {"type":"command","commandId":"k1","command":{"id":7,"type":"bash","command":"a"}}`,
+			`broker {"type":"command","commandId":"k2","command":{"type":"bash","command":"b"}}`,
+			`broker {"type":"command_outcome","commandId":"k1","outcome":"failed","result":{"error":"not written"}}`,
+			`broker {"type":"command_outcome","commandId":"k2","outcome":"interrupted"}`,
+			`broker {"type":"command_outcome","commandId":"k3","outcome":"done"}`,
+			`{"type":"bash_execution_update","id":7,"delta":"of another one"}`,
+		}, `
+tool error bash k1 {"command":"a"} ""
+tool interrupted bash k2 {"command":"b"} ""
+tool streaming bash - - "of another one"
+status idle`},
 		{"a question without an id, one asked twice, one for ever", []string{
 			`{"type":"extension_ui_request","method":"confirm","title":"t"}`,
 			`{"type":"extension_ui_request","id":"q","method":"confirm","title":"t","timeout":99999999999999}`,

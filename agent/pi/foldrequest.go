@@ -2,7 +2,6 @@ package pi
 
 import (
 	"math"
-	"strconv"
 
 	"rejoin/agent"
 	"rejoin/protocol"
@@ -40,32 +39,40 @@ func (f fold) request() {
 	}
 }
 
-// ask opens an interaction. pi says nothing when it is answered.
+// ask opens an interaction. pi says nothing when it is answered. A question that
+// has no name to answer it by is dismissed by the driver.
 func (f fold) ask(kind string) {
-	id := agent.String(f.p, "id")
-	if id == "" || len(id) > dialogIDBytes {
-		return // nobody could answer it
+	id := dialogID(f.p)
+	if id == "" {
+		return
 	}
-	i := protocol.Interaction{
-		InteractionID: strconv.FormatUint(uint64(f.e.Run), 10) + "." + agent.Clip(id, dialogIDBytes),
-		Kind:          kind,
-		Title:         agent.Clip(agent.String(f.p, "title"), optionBytes),
-		Seq:           f.e.Seq, TS: f.e.TS,
-	}
+	i := protocol.Interaction{Kind: kind, Title: agent.Clip(agent.String(f.p, "title"), optionBytes)}
 	for _, member := range []string{"message", "placeholder", "prefill"} { // each kind has one
 		if text := agent.String(f.p, member); text != "" {
 			i.Message = agent.Clip(text, questionBytes)
+			i.Truncated = uint64(len(text) - len(i.Message))
 		}
 	}
-	room := optionsBytes
-	for _, option := range agent.Strings(f.p, "options") {
-		if room -= len(option); room < 0 || len(option) > optionBytes || len(i.Options) == optionsMax {
-			break // a shortened option would be answered with what the agent never offered
-		}
-		i.Options = append(i.Options, protocol.Option{ID: option, Label: option})
-	}
+	i.Options, i.OptionsOmitted = f.options()
 	if ms := agent.Uint(f.p, "timeout"); ms > 0 && ms < math.MaxInt32 {
 		i.Deadline = f.e.TS + int64(ms)
 	}
-	agent.Ask(f.s, i)
+	agent.Ask(f.s, f.e, id, i)
+}
+
+// options are the choices of a question that have room, and how many have not: a
+// shortened one would be answered with what the agent never offered.
+func (f fold) options() (options []protocol.Option, omitted uint64) {
+	raw, _ := f.p.Raw("options")
+	room := optionsBytes
+	for value := range protocol.Elements(raw) {
+		option, ok := protocol.DecodeString(value)
+		if !ok || len(option) > min(room, optionBytes) || len(options) == optionsMax {
+			omitted++
+			continue
+		}
+		room -= len(option)
+		options = append(options, protocol.Option{ID: option, Label: option})
+	}
+	return options, omitted
 }

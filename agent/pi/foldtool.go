@@ -104,6 +104,16 @@ func (f fold) command() {
 	}
 }
 
+// outcome closes what a client had the shell run and pi says nothing more of: it
+// was not given to pi, or pi's answer is lost.
+func (f fold) outcome() {
+	status := protocol.ItemInterrupted
+	if agent.String(f.p, "outcome") == string(protocol.OutcomeFailed) {
+		status = protocol.ItemError
+	}
+	f.End("b:"+agent.String(f.p, "commandId"), status)
+}
+
 // shell returns the item of what a client has the shell run, opened if need be.
 func (f fold) shell() *protocol.Item {
 	names := f.shellNames()

@@ -95,4 +95,8 @@ func TestInterruptWhileItAsks(t *testing.T) {
 	if got := w.lines("ran"); got[0] != "" {
 		t.Errorf("the tool ran: %q", got)
 	}
+	// pi saw the abort before the end of its question: it does not tell the model that the answer was no.
+	if n := len(w.model.Requests()); n != 1 {
+		t.Errorf("the model was asked %d times", n)
+	}
 }

@@ -227,7 +227,7 @@ func TestInterruptWithAnOpenQuestion(t *testing.T) {
 	s.ask("q")
 	s.must(s.verb("a", "i1", "interrupt", `{}`))
 	s.awaitOutcome("i1", protocol.OutcomeDone)
-	s.awaitGot(`{"id":"rj:1:2","type":"ask","message":"q"}`, `{"type":"extension_ui_response","id":"q","cancelled":true}`, `{"id":"rj:1:4","type":"abort"}`)
+	s.awaitGot(`{"id":"rj:1:2","type":"ask","message":"q"}`, `{"id":"rj:1:3","type":"abort"}`, `{"type":"extension_ui_response","id":"q","cancelled":true}`)
 }
 
 func TestQuestionExpires(t *testing.T) {
@@ -273,7 +273,7 @@ func TestPiDies(t *testing.T) {
 	}
 }
 
-// The ladder of a stop cancels open questions and aborts before stdin is closed.
+// The ladder of a stop aborts and cancels open questions before stdin is closed.
 func TestStopSpeaksFirst(t *testing.T) {
 	h := newHost(t, hostConfig{})
 	s := h.start("s", "pi", "pi")
@@ -285,7 +285,7 @@ func TestStopSpeaksFirst(t *testing.T) {
 	}
 	s.awaitGot(
 		`{"id":"rj:1:2","type":"prompt","message":"x","streamingBehavior":"followUp"}`, `{"id":"rj:1:3","type":"ask","message":"q"}`,
-		`{"type":"extension_ui_response","id":"q","cancelled":true}`, `{"id":"rj:1:5","type":"abort"}`,
+		`{"id":"rj:1:4","type":"abort"}`, `{"type":"extension_ui_response","id":"q","cancelled":true}`,
 	)
 	for id, want := range map[string]string{"p1": "interrupted", "rj:1:4": "done", "rj:1:5": "done"} {
 		found := ""
