@@ -21,10 +21,12 @@ type child struct {
 	exited chan struct{} // closed by watch
 	exitAt atomic.Pointer[time.Time]
 	reaped bool // of the supervisor
+
+	offspring *offspring
 }
 
-func newChild(pid, pidfd int, p *pipes) *child {
-	c := &child{pid: pid, stdin: p.ours[0], stdout: p.ours[1], stderr: p.ours[2], exited: make(chan struct{})}
+func newChild(pid, pidfd int, p *pipes, o *offspring) *child {
+	c := &child{offspring: o, pid: pid, stdin: p.ours[0], stdout: p.ours[1], stderr: p.ours[2], exited: make(chan struct{})}
 	if st, ok := readStat(pid); ok {
 		c.start = st.start
 	}
@@ -103,6 +105,7 @@ func (c *child) reap() (code *int, signal *string) {
 		}
 	}
 	c.reaped = true
+	c.offspring.forget(c.pid)
 	if ws.Signaled() {
 		name := unix.SignalName(ws.Signal())
 		return nil, &name
@@ -111,9 +114,11 @@ func (c *child) reap() (code *int, signal *string) {
 	return &status, nil
 }
 
-// release closes what is ours and reaps the child if it is dead.
+// release closes what is ours and reaps the child if it is dead; else it is an
+// orphan like others from here on.
 func (c *child) release() {
 	c.reap()
+	c.offspring.forget(c.pid)
 	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr, c.pidfd} {
 		if f != nil {
 			_ = f.Close() // closed before, or a pipe: nothing is lost

@@ -38,6 +38,7 @@ type Config struct {
 	Retention     snapshot.Retention       // of each session's log
 	EventBytesMax int                      // longest line of a child; zero: protocol.EventBytesDefault
 	SessionsMax   int                      // children at a time; zero: protocol.SessionsLiveDefault
+	Subreaper     bool                     // the process adopts its descendants' orphans for good; nothing else in it may start processes in groups of their own
 	Logger        *slog.Logger             // nil: nothing is logged
 	Now           func() time.Time         // wall clock of event times; nil: time.Now
 }

@@ -107,6 +107,7 @@ func (s *session) ladder() ending {
 		s.step(tree)
 		_, why, _, _ = s.stops.times()
 	}
+	tree.resign()
 	var end ending
 	if c.hasExited() {
 		end.gone = s.endDescendants(tree)

@@ -15,9 +15,10 @@ import (
 // that spawned dies, so that thread must live as long as the worker: I-W3. Its
 // goroutine is locked to it and never unlocked.
 type forker struct {
-	jobs chan forkJob // unbuffered: spawns take turns
-	quit chan struct{}
-	done chan struct{}
+	offspring *offspring
+	jobs      chan forkJob // unbuffered: spawns take turns
+	quit      chan struct{}
+	done      chan struct{}
 }
 
 type forkJob struct {
@@ -32,8 +33,8 @@ type forkAnswer struct {
 	err error
 }
 
-func newForker() *forker {
-	return &forker{jobs: make(chan forkJob), quit: make(chan struct{}), done: make(chan struct{})}
+func newForker(o *offspring) *forker {
+	return &forker{offspring: o, jobs: make(chan forkJob), quit: make(chan struct{}), done: make(chan struct{})}
 }
 
 func (f *forker) start() { go f.run() }
@@ -52,7 +53,10 @@ func (f *forker) run() {
 		case <-f.quit:
 			return
 		case j := <-f.jobs:
-			pid, _, err := syscall.StartProcess(j.path, j.argv, j.attr)
+			pid, err := f.offspring.fork(func() (int, error) {
+				pid, _, err := syscall.StartProcess(j.path, j.argv, j.attr)
+				return pid, err
+			})
 			j.answer <- forkAnswer{pid, err}
 		}
 	}
@@ -86,7 +90,7 @@ func (f *forker) spawn(ctx context.Context, path string, argv, env []string, dir
 		return nil, fmt.Errorf("start process: %w", a.err)
 	}
 	p.closeTheirs()
-	return newChild(a.pid, pidfd, p), nil
+	return newChild(a.pid, pidfd, p, f.offspring), nil
 }
 
 // pipes are the three of a child: ours do not block, theirs do.
@@ -140,18 +144,25 @@ func (p *pipes) close() {
 // pid, which is its group's id too, cannot be given to another process.
 func isExited(pid int) bool {
 	var info unix.Siginfo
-	err := waitid(pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	err := waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	return err == nil && info.Signo == int32(unix.SIGCHLD)
+}
+
+// isAnyExited reports whether some child is a zombie. It costs one system call.
+func isAnyExited() bool {
+	var info unix.Siginfo
+	err := waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
 	return err == nil && info.Signo == int32(unix.SIGCHLD)
 }
 
 // blockUntilExited is the way of kernels without pidfd: it costs a thread.
 func blockUntilExited(pid int) error {
-	return waitid(pid, &unix.Siginfo{}, unix.WEXITED|unix.WNOWAIT)
+	return waitid(unix.P_PID, pid, &unix.Siginfo{}, unix.WEXITED|unix.WNOWAIT)
 }
 
-func waitid(pid int, info *unix.Siginfo, options int) error {
+func waitid(kind, pid int, info *unix.Siginfo, options int) error {
 	for {
-		err := unix.Waitid(unix.P_PID, pid, info, options, nil)
+		err := unix.Waitid(kind, pid, info, options, nil)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}

@@ -210,6 +210,7 @@ func (s *session) abandon(t tenure, why error) {
 	if c != nil {
 		s.stdin.close()
 		tree := s.newTree()
+		tree.resign()
 		tree.kill(time.Now().Add(sweepMax))
 		c.release()
 		s.stderr.close()

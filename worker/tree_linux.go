@@ -2,6 +2,7 @@ package worker
 
 import (
 	"log/slog"
+	"maps"
 	"syscall"
 	"time"
 
@@ -22,6 +23,13 @@ type tree struct {
 	log      *slog.Logger
 	known    map[int]*process // living members of the last look, without the leader
 	lastKill time.Time
+	resigned bool // strays count
+}
+
+// resign says that the run is at its end: from now on looks find strays too.
+func (t *tree) resign() {
+	t.leader.offspring.resign(t.leader.pid)
+	t.resigned = true
 }
 
 func (s *session) newTree() *tree {
@@ -33,7 +41,15 @@ func (s *session) newTree() *tree {
 
 // look counts the living members besides the leader.
 func (t *tree) look() int {
-	t.known = members(t.census.take(), t.leader.pid, t.leader.start, t.mark, t.known)
+	r := t.census.take()
+	known := t.known
+	if t.resigned {
+		known = maps.Clone(known)
+		for _, p := range t.leader.offspring.strays(r, t.leader.start) {
+			known[p.pid] = p
+		}
+	}
+	t.known = members(r, t.leader.pid, t.leader.start, t.mark, known)
 	return len(t.known)
 }
 

@@ -50,6 +50,7 @@ type Worker struct {
 	reg       Registry
 	bus       *journal.Bus
 	places    places
+	offspring *offspring
 	forker    *forker
 	census    *census
 	announcer *announcer
@@ -87,9 +88,10 @@ func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	o := newOffspring()
 	return &Worker{
 		cfg: cfg, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
-		forker: newForker(), census: newCensus(p.instance), announcer: newAnnouncer(),
+		offspring: o, forker: newForker(o), census: newCensus(p.instance), announcer: newAnnouncer(),
 		ops: make(chan struct{}, opsMax), sessions: make(map[protocol.Key]*session),
 	}, nil
 }
@@ -113,6 +115,14 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	w.forker.start()
 	defer w.forker.stop() // I-W3: its thread outlives every child
+	if w.cfg.Subreaper {
+		quit := make(chan struct{})
+		adopting := inBackground(func() { w.adoptOrphans(quit) })
+		defer func() {
+			close(quit)
+			<-adopting
+		}()
+	}
 	subject := protocol.WorkerSubject(w.cfg.ID)
 	stopServing, err := w.bus.Serve(subject, func(data []byte, reply func([]byte)) { w.handle(t, data, reply) })
 	if err != nil {

@@ -113,7 +113,7 @@ func (s *server) assemble(ctx context.Context) error {
 	}
 	s.worker, err = worker.New(worker.Config{
 		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints,
-		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Logger: s.log,
+		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
 		return err
