@@ -21,10 +21,11 @@ const writeTimeout = 10 * time.Second
 
 // link is one authenticated connection. One goroutine reads; any may write.
 type link struct {
-	conn  net.Conn
-	pulse *pulse
-	lines *protocol.LineReader
-	write chan struct{} // holds one token: the right to write
+	conn   net.Conn
+	sealed bool // by TLS: a write that was cut has ended it
+	pulse  *pulse
+	lines  *protocol.LineReader
+	write  chan struct{} // holds one token: the right to write
 }
 
 // The ids of a link's own requests; those of callers are numbers.
@@ -45,17 +46,17 @@ func openLink(ctx, life context.Context, o *Options, bufferBytes int) (*link, er
 		}
 		o = &located
 	}
-	network, address, err := ParseURL(o.URL)
+	scheme, address, err := ParseURL(o.URL)
 	if err != nil {
 		return nil, &DialError{URL: o.URL, Err: err}
 	}
 	within, cancel := context.WithTimeout(ctx, o.DialTimeout)
 	defer cancel()
-	conn, err := o.Dialer(within, network, address)
+	conn, err := o.dial(within, scheme, address)
 	if err != nil {
 		return nil, dialError(ctx, o, plain(err))
 	}
-	l := &link{conn: conn, write: make(chan struct{}, 1)}
+	l := &link{conn: conn, sealed: scheme == schemeTLS, write: make(chan struct{}, 1)}
 	l.write <- struct{}{}
 	l.pulse = &pulse{conn: conn, after: o.PingAfter, within: o.PongWithin}
 	l.lines = protocol.NewLineReader(l.pulse, o.LineBytesMax, bufferBytes)
@@ -175,7 +176,7 @@ func (l *link) send(ctx context.Context, line []byte) error {
 	if err == nil {
 		return nil
 	}
-	if n > 0 || ctx.Err() == nil {
+	if n > 0 || ctx.Err() == nil || l.sealed {
 		l.spoil(err)
 	}
 	if ctx.Err() != nil {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,8 +15,11 @@ import (
 
 // Options of Dial. Only URL is required.
 type Options struct {
-	// URL of the server: tcp://host:port or unix:///path.
+	// URL of the server: tcp://host:port, tls://host:port or unix:///path.
 	URL string
+	// TLS is for tls:// URLs. Nil means the system's roots and no certificate of
+	// the client's own. An empty ServerName is the URL's host.
+	TLS *tls.Config
 	// Token to authenticate with. Empty means none: a server that wants one answers
 	// every request with -32001.
 	Token string
@@ -32,7 +36,7 @@ type Options struct {
 	// OnLink is told of changes of the link that carries requests, in order, from a
 	// goroutine that waits for it: it must not block and must not call the Client.
 	OnLink func(Link)
-	// Dialer opens connections; network is tcp or unix. Nil means net.Dialer.
+	// Dialer opens connections, without TLS; network is tcp or unix. Nil means net.Dialer.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// BackoffBase bounds the first wait before dialling again. Zero means 100 ms.
@@ -114,9 +118,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ParseURL returns the network and address that a client URL names. The schemes
-// are tcp and unix; anything else is an error that names what is understood.
-func ParseURL(raw string) (network, address string, err error) {
+// ParseURL returns the scheme and address that a client URL names. The schemes are
+// tcp, tls and unix; anything else is an error that names what is understood.
+func ParseURL(raw string) (scheme, address string, err error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		var ue *url.Error
@@ -126,18 +130,18 @@ func ParseURL(raw string) (network, address string, err error) {
 		return "", "", fmt.Errorf("%q is not a server URL: %w", raw, err)
 	}
 	switch u.Scheme {
-	case "tcp":
+	case "tcp", schemeTLS:
 		if u.Port() == "" || u.Path != "" {
-			return "", "", fmt.Errorf("%q is not a server URL: want tcp://host:port", raw)
+			return "", "", fmt.Errorf("%q is not a server URL: want %s://host:port", raw, u.Scheme)
 		}
-		return "tcp", u.Host, nil
+		return u.Scheme, u.Host, nil
 	case "unix":
 		if u.Host != "" || u.Path == "" {
 			return "", "", fmt.Errorf("%q is not a server URL: want unix:///path/to/socket", raw)
 		}
 		return "unix", u.Path, nil
-	case "tls", "ws", "wss":
-		return "", "", fmt.Errorf("%q: this client does not speak %s yet; use tcp:// or unix://", raw, u.Scheme)
+	case "ws", "wss":
+		return "", "", fmt.Errorf("%q: this client does not speak %s yet; use tcp://, tls:// or unix://", raw, u.Scheme)
 	}
-	return "", "", fmt.Errorf("%q is not a server URL: want tcp://host:port or unix:///path/to/socket", raw)
+	return "", "", fmt.Errorf("%q is not a server URL: want tcp://host:port, tls://host:port or unix:///path/to/socket", raw)
 }

@@ -2,6 +2,7 @@ package gatewaytcp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -28,40 +29,60 @@ type Limits struct {
 	// RequestBytesMax is the longest line of a client without its LF. Zero means
 	// protocol.RequestBytesDefault.
 	RequestBytesMax int
+	// Certificates of tls:// listeners, which need them.
+	Certificates *Certificates
+	// HandshakeTimeout bounds a TLS handshake. Zero means
+	// protocol.AuthTimeoutDefault.
+	HandshakeTimeout time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
 
 // A Listener accepts connections of one URL.
 type Listener struct {
-	ln       net.Listener
-	endpoint endpoint
-	limits   Limits
+	ln         net.Listener
+	endpoint   Endpoint
+	limits     Limits
+	tls        *tls.Config // nil: in clear
+	handshakes handshakes
+	stats      counters
 }
 
-// Listen listens on tcp://HOST:PORT (port 0 picks a free one) or unix:///PATH
-// (mode 0600; a socket that nobody listens on is replaced). Errors: *SchemeError
-// and *URLError for URLs that make no sense, else what the system says.
+// Listen listens on tcp://HOST:PORT or tls://HOST:PORT (port 0 picks a free one)
+// or unix:///PATH (mode 0600; a socket that nobody listens on is replaced).
+// Errors: *SchemeError and *URLError for URLs that make no sense, else what the
+// system says.
 func Listen(rawURL string, limits Limits) (*Listener, error) {
-	e, err := parseURL(rawURL)
+	e, err := ParseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	if limits.RequestBytesMax == 0 {
 		limits.RequestBytesMax = protocol.RequestBytesDefault
 	}
+	if limits.HandshakeTimeout == 0 {
+		limits.HandshakeTimeout = protocol.AuthTimeoutDefault
+	}
 	if limits.Logger == nil {
 		limits.Logger = slog.New(slog.DiscardHandler)
 	}
-	listen := listenTCP
-	if e.network == "unix" {
-		listen = listenUnix
+	l := &Listener{endpoint: e, limits: limits}
+	switch e.Scheme {
+	case SchemeUnix:
+		l.ln, err = listenUnix(e.Address)
+	case SchemeTLS:
+		if limits.Certificates == nil {
+			return nil, &URLError{rawURL, "a tls listener needs a certificate"}
+		}
+		l.tls = limits.Certificates.config()
+		fallthrough
+	default:
+		l.ln, err = listenTCP(e.Address)
 	}
-	ln, err := listen(e.address)
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{ln: ln, endpoint: e, limits: limits}, nil
+	return l, nil
 }
 
 func listenTCP(address string) (net.Listener, error) {
@@ -74,14 +95,14 @@ func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
 
 // URL is what a client dials, with the real port.
 func (l *Listener) URL() string {
-	if l.endpoint.network == "unix" {
-		return "unix://" + l.endpoint.address
+	if l.endpoint.Scheme == SchemeUnix {
+		return "unix://" + l.endpoint.Address
 	}
-	return "tcp://" + l.ln.Addr().String()
+	return l.endpoint.Scheme + "://" + l.ln.Addr().String()
 }
 
 // Dialect is what it speaks.
-func (l *Listener) Dialect() string { return l.endpoint.dialect }
+func (l *Listener) Dialect() string { return l.endpoint.Dialect }
 
 // Close stops listening. The connections of a Serve under way go on until its
 // ctx ends.
@@ -98,11 +119,17 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 		if err := l.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			l.limits.Logger.Debug("close listener", slog.Any(protocol.LogError, err))
 		}
+		l.handshakes.close()
 	})
 	var conns sync.WaitGroup
 	err := l.accept(ctx, func(c net.Conn) {
-		p, url := newPipe(c, l.limits.RequestBytesMax), l.URL()
-		conns.Go(func() { s.Serve(ctx, p, url) })
+		l.stats.Accepted.Add(1)
+		url := l.URL()
+		conns.Go(func() {
+			if p := l.open(c); p != nil {
+				s.Serve(ctx, p, url)
+			}
+		})
 	})
 	if errors.Is(err, net.ErrClosed) {
 		<-ctx.Done() // closed: here or by Close
@@ -119,6 +146,16 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 	return err
 }
 
+// open returns the pipe of a connection, nil when none comes of it.
+//
+//go:noinline // the reader's stack stays small: see BenchmarkIdleConnection
+func (l *Listener) open(c net.Conn) gateway.Pipe {
+	if l.tls != nil {
+		return l.secure(c)
+	}
+	return newPipe(c, l.limits.RequestBytesMax)
+}
+
 func (l *Listener) accept(ctx context.Context, serve func(net.Conn)) error {
 	wait := acceptRetryMin
 	for {
@@ -133,6 +170,7 @@ func (l *Listener) accept(ctx context.Context, serve func(net.Conn)) error {
 		case !exhausted(err):
 			return err
 		}
+		l.stats.AcceptRetries.Add(1)
 		l.limits.Logger.Warn("accept", slog.Any(protocol.LogError, err), slog.Duration("retry", wait))
 		t := time.NewTimer(wait)
 		select {

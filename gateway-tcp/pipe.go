@@ -17,13 +17,49 @@ const lingerMax = time.Second
 
 // pipe is a stream connection of LF-terminated lines.
 type pipe struct {
-	conn  net.Conn
-	lines *protocol.LineReader
-	began bool // the first line was read
+	conn    net.Conn
+	lines   *protocol.LineReader
+	greeted bool // the first bytes were looked at
+	began   bool // the first line was read
 }
 
+// newPipe returns the pipe of a connection in clear.
 func newPipe(c net.Conn, requestBytesMax int) gateway.Pipe {
-	return halfCloser(&pipe{conn: c, lines: protocol.NewLineReader(c, requestBytesMax, 0)})
+	p := &pipe{conn: c}
+	p.lines = protocol.NewLineReader(p, requestBytesMax, 0)
+	return halfCloser(p)
+}
+
+// tlsHandshake is the first byte of a TLS client (RFC 8446 §5.1), and of no JSON.
+const tlsHandshake = 0x16
+
+var errTLSClient = errors.New("the client speaks TLS, this listener does not")
+
+// Read is what the line reader reads from. A client that begins with TLS is told,
+// in clear: it would wait for an answer to what may never become a line.
+func (p *pipe) Read(b []byte) (int, error) {
+	n, err := p.conn.Read(b)
+	if p.greeted || n == 0 {
+		return n, err
+	}
+	p.greeted = true
+	if b[0] != tlsHandshake {
+		return n, err
+	}
+	refusal := protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "this listener does not speak TLS: connect with tcp://"))
+	p.refuse(append(refusal, '\n'))
+	return 0, errTLSClient
+}
+
+// refuse sends the only line of a connection, from the reader's side while nothing
+// was answered yet. Whether it arrives is the client's affair.
+func (p *pipe) refuse(line []byte) {
+	if p.conn.SetWriteDeadline(time.Now().Add(lingerMax)) != nil {
+		return
+	}
+	if _, err := p.conn.Write(line); err == nil {
+		p.linger()
+	}
 }
 
 // ReadFrame returns the next line without LF, CR and, if it is the first one, BOM.

@@ -98,7 +98,11 @@ func (c *conn) begin(ctx context.Context) *ending {
 		c.who, c.authed = c.srv.auth.Authenticate("")
 	}
 	if !c.authed {
-		c.authTime = time.AfterFunc(c.srv.cfg.AuthTimeout, c.authExpired)
+		within := c.srv.cfg.AuthTimeout
+		if d, ok := c.pipe.(Dated); ok {
+			within -= time.Since(d.Accepted())
+		}
+		c.authTime = time.AfterFunc(within, c.authExpired)
 	}
 	e.keep = context.AfterFunc(ctx, func() {
 		defer close(e.drained)

@@ -33,6 +33,12 @@ type HalfCloser interface {
 	AwaitHangup()
 }
 
+// A Dated pipe knows when its connection was made, which may be a while before
+// the core sees it: the time to authenticate counts from then.
+type Dated interface {
+	Accepted() time.Time
+}
+
 // Close codes, those of RFC 6455 §7.4.1 that docs/protocol.md gives a meaning.
 const (
 	CloseNormal       = 1000 // asked for

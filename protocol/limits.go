@@ -23,6 +23,7 @@ const (
 	ReadEventsBytes       = 1 << 20 // bytes of one read_events unless maxBytes says less or, up to ReadEventsBytesMax, more
 	ReadEventsBytesMax    = 8 << 20
 	ConnectionsMaxDefault = 20000 // per server
+	HandshakesMax         = 512   // per tls listener: connections that are not secured yet
 )
 
 // Limits of child output and input.

@@ -52,7 +52,7 @@ func (a *app) target() (target, error) {
 		return t, err
 	case t.url != "":
 	case running && len(ready.Listeners) > 0:
-		t.url = ready.Listeners[0].URL
+		t.url = ready.nearest()
 	case a.dataDir != "":
 		return t, &noServerError{dir}
 	default:
@@ -108,7 +108,7 @@ func (t target) locate() (url, token string, err error) {
 		t.token = ""
 	}
 	err = t.take(ready.TokenFile)
-	return ready.Listeners[0].URL, t.token, err
+	return ready.nearest(), t.token, err
 }
 
 // onThisMachine reports whether a client URL cannot lead to another machine.
@@ -140,6 +140,9 @@ func (a *app) connect(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	o := client.Options{URL: t.url, Token: t.token, Name: "cli"}
+	if o.TLS, err = a.tls.config(); err != nil {
+		return nil, err
+	}
 	if t.dir != "" {
 		o.Locate = t.locate
 	}

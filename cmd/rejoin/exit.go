@@ -84,6 +84,8 @@ func hint(err error) string {
 		return "`rejoin serve --data-dir " + none.dir + "` starts one; --server says where another is."
 	case errors.As(err, &rpc) && rpc.Code == protocol.CodeAuth:
 		return "Give the server's token with --token or REJOIN_TOKEN; `rejoin token` prints it where the server runs."
+	case errors.As(err, &dial) && tlsHint(err) != "":
+		return tlsHint(err)
 	case errors.As(err, &dial):
 		return "Is a server running? `rejoin serve` starts one; --server says where it is."
 	}

@@ -87,6 +87,17 @@ func findServer(dataDir string) (r readyData, running bool, err error) {
 	return r, err == nil || errors.Is(err, syscall.EPERM), nil
 }
 
+// nearest is the listener for a command on this machine: the first one, but one
+// without TLS if there is any, which needs no certificates. Listeners is not empty.
+func (r readyData) nearest() string {
+	for _, l := range r.Listeners {
+		if scheme, _, err := client.ParseURL(l.URL); err == nil && scheme != "tls" {
+			return l.URL
+		}
+	}
+	return r.Listeners[0].URL
+}
+
 // names reports whether a client URL leads to one of the server's listeners.
 func (r readyData) names(raw string) bool {
 	network, address, err := client.ParseURL(raw)
@@ -95,7 +106,7 @@ func (r readyData) names(raw string) bool {
 	}
 	for _, l := range r.Listeners {
 		n, at, err := client.ParseURL(l.URL)
-		if err == nil && n == network && (at == address || network == "tcp" && covers(at, address)) {
+		if err == nil && n == network && (at == address || network != "unix" && covers(at, address)) {
 			return true
 		}
 	}

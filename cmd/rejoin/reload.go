@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"rejoin/protocol"
 )
@@ -35,6 +39,9 @@ func (r *reloads) run(log *slog.Logger) {
 	r.mu.Lock()
 	list := r.list
 	r.mu.Unlock()
+	if len(list) == 0 {
+		log.Info("nothing to reload")
+	}
 	for _, l := range list {
 		if err := l.read(); err != nil {
 			log.Error("not reloaded; what was read before stays", slog.String("what", l.what), slog.Any(protocol.LogError, err))
@@ -45,19 +52,27 @@ func (r *reloads) run(log *slog.Logger) {
 }
 
 // watch runs the reloads at every SIGHUP until the returned function is called,
-// which waits for the one in work. Under nohup SIGHUP stays ignored.
-func (r *reloads) watch(log *slog.Logger) (stop func()) {
+// which waits for the one in work. Under nohup SIGHUP stays ignored. When the
+// server had a terminal and that has gone, the signal means what it always did
+// there: end is called.
+func (r *reloads) watch(log *slog.Logger, end context.CancelCauseFunc) (stop func()) {
 	if signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
 	hups := make(chan os.Signal, 1) // more than one while one is in work are one
 	done := make(chan struct{})
+	terminal := hasTerminal()
 	var wg sync.WaitGroup
 	signal.Notify(hups, syscall.SIGHUP)
 	wg.Go(func() {
 		for {
 			select {
 			case <-hups:
+				if terminal && !hasTerminal() {
+					log.Info("stopping: the terminal has gone")
+					end(errStopped)
+					return
+				}
 				r.run(log)
 			case <-done:
 				return
@@ -69,4 +84,14 @@ func (r *reloads) watch(log *slog.Logger) (stop func()) {
 		close(done)
 		wg.Wait()
 	}
+}
+
+// hasTerminal reports whether the process has a controlling terminal (tty(4)).
+func hasTerminal() bool {
+	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.EIO) && !errors.Is(err, unix.ENOENT)
+	}
+	_ = unix.Close(fd) // it was only looked at
+	return true
 }

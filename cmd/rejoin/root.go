@@ -25,6 +25,7 @@ type app struct {
 	server  string // --server
 	token   string // --token
 	dataDir string // --data-dir
+	tls     clientTLS
 }
 
 // run executes the command line and returns the exit code.
@@ -88,6 +89,7 @@ func (a *app) clientFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&a.server, "server", "", "URL of the server (default: that of the data directory; without --data-dir else tcp://127.0.0.1:9800)")
 	f.StringVar(&a.token, "token", "", "token of the server (default: REJOIN_TOKEN, else the local server's token file)")
+	a.tls.addFlags(cmd)
 	return cmd
 }
 

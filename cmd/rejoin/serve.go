@@ -53,13 +53,16 @@ has it read again what may change while it runs.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&flags.Listen, "listen", nil, "URL to listen on, tcp://host:port or unix:///path; repeatable; port 0 picks a free one (default "+listenDefault+")")
+	f.StringArrayVar(&flags.Listen, "listen", nil, "URL to listen on, tcp://host:port, tls://host:port or unix:///path; repeatable; port 0 picks a free one (default "+listenDefault+")")
 	f.StringVar(&config, "config", "", "YAML file with agents, default, listen, durability, limits and more; unknown keys are errors")
 	f.BoolVar(&printOnly, "print-config", false, "print the configuration that results and exit")
 	f.StringVar(&flags.token, "token", "", "token that clients must give (default: REJOIN_TOKEN, else one made once in DATA-DIR/token)")
 	f.StringVar(&flags.tokenFile, "token-file", "", "file with that token")
 	f.BoolVar(&flags.noAuth, "no-auth", false, "ask for no token")
 	f.BoolVar(&flags.insecure, "insecure", false, "allow listening beyond this machine without TLS")
+	f.StringVar(&flags.TLS.Cert, "tls-cert", "", "certificate of tls:// listeners, PEM, with those between it and the root")
+	f.StringVar(&flags.TLS.Key, "tls-key", "", "private key of that certificate, PEM")
+	f.StringVar(&flags.TLS.ClientCA, "tls-client-ca", "", "CA that must have signed a certificate of each tls:// client, PEM")
 	f.StringVar(&flags.Durability, "durability", flags.Durability, "always, or how often the journal is synced to disk (1ms to 10m)")
 	f.BoolVar(&flags.AllowArgv, "allow-argv", false, "let clients start any program")
 	f.StringArrayVar(&flags.EnvAllow, "env-allow", nil, "variable of this environment that programs get, or a prefix with * after it; repeatable (default: see docs/operations.md)")
@@ -84,6 +87,9 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 	s.flagged = map[string]bool{} // now: an empty file decodes to zero settings
 	for name, set := range map[string]func(){
 		"listen":            func() { s.Listen = flags.Listen },
+		"tls-cert":          func() { s.TLS.Cert = flags.TLS.Cert },
+		"tls-key":           func() { s.TLS.Key = flags.TLS.Key },
+		"tls-client-ca":     func() { s.TLS.ClientCA = flags.TLS.ClientCA },
 		"durability":        func() { s.Durability = flags.Durability },
 		"allow-argv":        func() { s.AllowArgv = flags.AllowArgv },
 		"env-allow":         func() { s.EnvAllow = flags.EnvAllow },
@@ -131,16 +137,16 @@ func (a *app) serve(ctx context.Context, s *settings) error {
 	defer cancel(nil)
 	dog := watchSignals(logger, cancel)
 	defer dog.stop()
-	err := a.runServer(ctx, s, logger)
+	err := a.runServer(ctx, s, logger, cancel)
 	if errors.Is(context.Cause(ctx), errStopped) && errors.Is(err, context.Canceled) {
 		return nil // stopped before it was ready
 	}
 	return err
 }
 
-func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) error {
+func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger, end context.CancelCauseFunc) error {
 	var again reloads
-	unwatch := again.watch(logger) // from the start: a SIGHUP must not end the process
+	unwatch := again.watch(logger, end) // from the start: a SIGHUP must not end the process
 	defer unwatch()
 	srv, err := build(ctx, s, &again, logger)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"rejoin/broker"
+	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/journal"
 	"rejoin/protocol"
 )
@@ -23,6 +24,7 @@ type settings struct {
 	Agents     map[string]broker.AgentConfig `yaml:"agents,omitempty"`
 	Default    string                        `yaml:"default,omitempty"` // agent of a start_session that names none
 	Listen     []string                      `yaml:"listen,omitempty"`
+	TLS        tlsFiles                      `yaml:"tls,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
 	EnvAllow   []string                      `yaml:"envAllow,omitempty"` // of every agent, and of programs that admins start
@@ -47,9 +49,16 @@ type settings struct {
 	lookPath func(file string) (string, error) // finds programs; nil: exec.LookPath
 
 	// What resolve finds.
-	listeners  []listenURL
+	listeners  []gatewaytcp.Endpoint
 	durability journal.Durability
 	level      slog.Level
+}
+
+// tlsFiles are what tls:// listeners serve with; SIGHUP reads them again.
+type tlsFiles struct {
+	Cert     string `yaml:"cert,omitempty"`
+	Key      string `yaml:"key,omitempty"`
+	ClientCA string `yaml:"clientCA,omitempty"` // set: clients need a certificate that it signed
 }
 
 // retention says how much of each session's log is kept. A zero field sets no
@@ -118,7 +127,7 @@ func (s *settings) resolve() error {
 		flags   []string // that may be what is wrong
 	}{
 		{s.resolveAgents, []string{"env-allow"}},
-		{s.resolveListeners, []string{"listen", "no-auth"}},
+		{s.resolveListeners, []string{"listen", "no-auth", "tls-cert", "tls-key", "tls-client-ca"}},
 		{s.resolveAuth, []string{"token", "token-file", "no-auth"}},
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
 		{s.resolveRetention, nil},
@@ -176,17 +185,41 @@ func (s *settings) resolveListeners() error {
 	}
 	s.listeners = nil
 	for _, raw := range s.Listen {
-		l, err := parseListen(raw)
+		e, err := gatewaytcp.ParseURL(raw)
+		if err == nil {
+			err = s.mayListen(e)
+		}
 		if err != nil {
 			return fmt.Errorf("%s %w", s.named("listen", "listen"), err)
 		}
-		if !l.loopback() && !s.insecure {
-			if s.noAuth {
-				return fmt.Errorf("--no-auth on %s would let everyone who can reach it run programs here; --insecure allows it", raw)
-			}
-			return fmt.Errorf("%s %s: the token and all events would cross the network in clear text; --insecure allows it", s.named("listen", "listen"), raw)
-		}
-		s.listeners = append(s.listeners, l)
+		s.listeners = append(s.listeners, e)
+	}
+	return s.checkTLS()
+}
+
+// mayListen refuses what would open this machine to others without being asked
+// to: beyond loopback there is a token and TLS, or --insecure.
+func (s *settings) mayListen(e gatewaytcp.Endpoint) error {
+	switch {
+	case s.insecure || e.Loopback():
+		return nil
+	case s.noAuth:
+		return fmt.Errorf("%s: --no-auth would let everyone who can reach it run programs here; leave --no-auth out, or allow it with --insecure", e.URL)
+	case e.Scheme != gatewaytcp.SchemeTLS:
+		return fmt.Errorf("%s: the token and all events would cross the network in clear text; "+
+			"listen on tls:// with --tls-cert and --tls-key, or on 127.0.0.1, or allow it with --insecure", e.URL)
+	}
+	return nil
+}
+
+func (s *settings) checkTLS() error {
+	listens := slices.ContainsFunc(s.listeners, func(e gatewaytcp.Endpoint) bool { return e.Scheme == gatewaytcp.SchemeTLS })
+	given := s.flagged["tls-cert"] || s.flagged["tls-key"] || s.flagged["tls-client-ca"]
+	switch {
+	case listens && (s.TLS.Cert == "" || s.TLS.Key == ""):
+		return errors.New("a tls:// listener needs a certificate and its key: --tls-cert and --tls-key, or tls: {cert, key} in the configuration")
+	case !listens && given:
+		return errors.New("--tls-cert, --tls-key and --tls-client-ca are for tls:// listeners, and there is none: --listen tls://host:port")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/protocol"
 )
 
@@ -156,9 +157,9 @@ func TestLoopback(t *testing.T) {
 		"tcp://127.0.0.1:1": true, "tcp://127.9.9.9:1": true, "tcp://[::1]:1": true, "tcp://localhost:1": true, "unix:///x": true,
 		"tcp://0.0.0.0:1": false, "tcp://[::]:1": false, "tcp://:1": false, "tcp://10.0.0.1:1": false, "tcp://localhost.example.org:1": false,
 	} {
-		l, err := parseListen(url)
-		if err != nil || l.loopback() != want {
-			t.Errorf("%s: loopback %v, %v; want %v", url, l.loopback(), err, want)
+		l, err := gatewaytcp.ParseURL(url)
+		if err != nil || l.Loopback() != want {
+			t.Errorf("%s: loopback %v, %v; want %v", url, l.Loopback(), err, want)
 		}
 		if got := onThisMachine(url); got != want && !strings.HasPrefix(url, "tcp://:") {
 			t.Errorf("%s is on this machine: %v, want %v", url, got, want)

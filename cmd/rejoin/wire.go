@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type server struct {
 	gateway   *gateway.Server
 	listeners []*gatewaytcp.Listener
 	tokenFile string
+	certs     *gatewaytcp.Certificates // nil: no tls:// listener
 }
 
 // adapters are the agents that a worker of this program understands.
@@ -62,7 +64,10 @@ func build(ctx context.Context, cfg *settings, again *reloads, log *slog.Logger)
 		return nil, fmt.Errorf("make data directory %s: %w", cfg.dataDir, cause(err))
 	}
 	s := &server{cfg: cfg, log: log, again: again}
-	var err error
+	err := s.loadCertificates()
+	if err != nil {
+		return nil, err
+	}
 	s.node, err = journal.Start(ctx, journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, Logger: log})
 	if err != nil {
 		return nil, err
@@ -75,6 +80,17 @@ func build(ctx context.Context, cfg *settings, again *reloads, log *slog.Logger)
 		return nil, errors.Join(err, s.unbuild(ctx))
 	}
 	return s, nil
+}
+
+func (s *server) loadCertificates() (err error) {
+	if !slices.ContainsFunc(s.cfg.listeners, func(e gatewaytcp.Endpoint) bool { return e.Scheme == gatewaytcp.SchemeTLS }) {
+		return nil
+	}
+	if s.certs, err = gatewaytcp.LoadCertificates(gatewaytcp.TLSFiles(s.cfg.TLS)); err != nil {
+		return fmt.Errorf("tls: %w", err)
+	}
+	s.again.add("certificates", s.certs.Reload)
+	return nil
 }
 
 // unbuild gives back what build opened.
@@ -174,12 +190,32 @@ func (s *server) ready() readyData {
 // listen opens every listener; those that are open when one fails are closed by
 // unbuild.
 func (s *server) listen() error {
-	for _, l := range s.cfg.listeners {
-		ln, err := gatewaytcp.Listen(l.raw, gatewaytcp.Limits{RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), Logger: s.log})
+	limits := gatewaytcp.Limits{
+		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), Certificates: s.certs,
+		HandshakeTimeout: time.Duration(s.cfg.Limits.AuthTimeout), Logger: s.log,
+	}
+	for _, e := range s.cfg.listeners {
+		ln, err := gatewaytcp.Listen(e.URL, limits)
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w", l.raw, err)
+			return fmt.Errorf("listen on %s: %w", e.URL, err)
 		}
 		s.listeners = append(s.listeners, ln)
+		if err := s.cfg.keptPromise(e, ln); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keptPromise refuses a name of this machine that leads elsewhere: nothing has
+// been accepted yet.
+func (s *settings) keptPromise(e gatewaytcp.Endpoint, at interface{ Loopback() bool }) error {
+	if !e.Loopback() || at.Loopback() {
+		return nil
+	}
+	e.Address = "" // no promise any more
+	if err := s.mayListen(e); err != nil {
+		return fmt.Errorf("listen on %w (the name does not lead to this machine alone)", err)
 	}
 	return nil
 }
