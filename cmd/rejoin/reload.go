@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -54,8 +53,8 @@ func (r *reloads) run(log *slog.Logger) {
 // watch runs the reloads at every SIGHUP until the returned function is called,
 // which waits for the one in work. Under nohup SIGHUP stays ignored. When the
 // server had a terminal and that has gone, the signal means what it always did
-// there: end is called.
-func (r *reloads) watch(log *slog.Logger, end context.CancelCauseFunc) (stop func()) {
+// there, and becomes a SIGTERM.
+func (r *reloads) watch(log *slog.Logger) (stop func()) {
 	if signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
@@ -70,8 +69,9 @@ func (r *reloads) watch(log *slog.Logger, end context.CancelCauseFunc) (stop fun
 			case <-hups:
 				if terminal && !hasTerminal() {
 					log.Info("stopping: the terminal has gone")
-					end(errStopped)
-					return
+					if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err == nil {
+						return
+					}
 				}
 				r.run(log)
 			case <-done:

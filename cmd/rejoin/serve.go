@@ -137,16 +137,16 @@ func (a *app) serve(ctx context.Context, s *settings) error {
 	defer cancel(nil)
 	dog := watchSignals(logger, cancel)
 	defer dog.stop()
-	err := a.runServer(ctx, s, logger, cancel)
+	err := a.runServer(ctx, s, logger)
 	if errors.Is(context.Cause(ctx), errStopped) && errors.Is(err, context.Canceled) {
 		return nil // stopped before it was ready
 	}
 	return err
 }
 
-func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger, end context.CancelCauseFunc) error {
+func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) error {
 	var again reloads
-	unwatch := again.watch(logger, end) // from the start: a SIGHUP must not end the process
+	unwatch := again.watch(logger) // from the start: a SIGHUP must not end the process
 	defer unwatch()
 	srv, err := build(ctx, s, &again, logger)
 	if err != nil {
