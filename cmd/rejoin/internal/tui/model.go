@@ -41,10 +41,13 @@ type model struct {
 	note   string // said to the user until the next key
 	bad    bool   // note is an error
 	asked  int    // requests in work
+	sent   []sent // oldest first; at most sentMax
 	// answering is the question whose answer is on its way, or was taken.
 	answering string
-	fatal     error  // why the subscription is over
-	gone      string // why the server ended it
+	// editing is the question whose text to begin with was put into the line.
+	editing string
+	fatal   error  // why the subscription is over
+	gone    string // why the server ended it
 }
 
 var _ tea.Model = (*model)(nil)
@@ -83,6 +86,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, tea.Quit
 	case olderMsg:
 		m.takeOlder(msg)
+	case sentMsg:
+		m.answered(msg)
 	case doneMsg:
 		m.asked--
 		if msg.err != nil {
@@ -107,12 +112,13 @@ func (m *model) take(batch []client.Message) tea.Cmd {
 		switch msg.Kind {
 		case client.KindSnapshot:
 			m.forgetOlder()
-			m.up = 0
+			m.up, m.sent = 0, nil
 			if r := msg.Snapshot.Reason; r != "requested" {
 				m.say("the events before this are not kept (" + r + ")")
 			}
 		case client.KindEvent:
 			m.keepDropped(before)
+			m.settle(&msg.Event.Event)
 		case client.KindSynced:
 			m.synced = true
 		case client.KindEnd:
@@ -142,6 +148,10 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	if q := m.question(); q != nil {
 		if cmd := m.answerKey(q, name); cmd != nil {
 			return cmd
+		}
+		if q.Kind == "editor" && name == "tab" {
+			m.editText(q)
+			return nil
 		}
 	}
 	if name == "esc" {
@@ -189,11 +199,14 @@ func (m *model) scroll(name string) (tea.Cmd, bool) {
 // enter sends what was typed: the answer to a question, a prompt, or while the
 // agent works a word to steer it; later says that it may wait.
 func (m *model) enter(later bool) tea.Cmd {
-	s := m.view.State()
-	if s == nil || m.input.empty() {
+	q := m.question()
+	if q != nil && !later && m.input.empty() {
+		return m.acceptText(q)
+	}
+	if m.view.State() == nil || m.input.empty() {
 		return nil
 	}
-	if q := m.question(); q != nil && !later {
+	if q != nil && !later {
 		cmd := m.answerText(q, string(m.input.text))
 		if cmd != nil {
 			m.input.take()
@@ -206,16 +219,11 @@ func (m *model) enter(later bool) tea.Cmd {
 	}
 	m.up = 0
 	m.forgetOlder()
-	return m.request(func() error {
-		ctx, cancel := m.within()
-		defer cancel()
-		return m.speak(ctx, s.Agent.Adapter, text, later, s.Turn != nil)
-	})
+	return m.tell(text, later)
 }
 
 // speak gives the agent a text in the way that suits it.
-func (m *model) speak(ctx context.Context, adapter, text string, later, busy bool) error {
-	var o client.SendOptions
+func (m *model) speak(ctx context.Context, o client.SendOptions, adapter, text string, later, busy bool) error {
 	var err error
 	switch {
 	case adapter == "jsonl" && json.Valid([]byte(text)):

@@ -40,11 +40,46 @@ func (m *model) answerKey(q *protocol.Interaction, key string) tea.Cmd {
 		return m.respond(q, protocol.RespondAllow, nil)
 	case yesNo(q) && key == "n":
 		return m.respond(q, protocol.RespondDeny, nil)
-	case len(q.Options) > 0 && len(q.Options) <= keyOptions && len(key) == 1:
+	case oneKey(q) && len(key) == 1:
 		return m.choose(q, key)
 	}
 	return nil
 }
+
+// oneKey reports whether the number of an option is an answer as soon as it is
+// typed: all options are there, and few.
+func oneKey(q *protocol.Interaction) bool {
+	return len(q.Options) > 0 && len(q.Options) <= keyOptions && q.OptionsOmitted == 0
+}
+
+// acceptText answers an editor's question by the text that it begins with, or by
+// nothing where the user has taken that away.
+func (m *model) acceptText(q *protocol.Interaction) tea.Cmd {
+	switch {
+	case q.Kind != "editor":
+	case m.editing == q.InteractionID:
+		return m.respond(q, protocol.RespondAnswer, "")
+	case q.Truncated > 0:
+		m.say(tooLong)
+	case q.Message != "":
+		return m.respond(q, protocol.RespondAnswer, q.Message)
+	}
+	return nil
+}
+
+// editText puts the text that an editor's question begins with into the line.
+func (m *model) editText(q *protocol.Interaction) {
+	if q.Truncated > 0 {
+		m.say(tooLong)
+		return
+	}
+	if m.editing != q.InteractionID {
+		m.editing = q.InteractionID
+		m.input.insert(q.Message)
+	}
+}
+
+const tooLong = "the text is too long to be at hand: only a new one can be given"
 
 // answerText answers a question by what was typed.
 func (m *model) answerText(q *protocol.Interaction, text string) tea.Cmd {
@@ -61,6 +96,9 @@ func (m *model) answerText(q *protocol.Interaction, text string) tea.Cmd {
 	case len(q.Options) > 0:
 		if cmd := m.choose(q, strings.TrimSpace(text)); cmd != nil {
 			return cmd
+		}
+		if q.OptionsOmitted > 0 {
+			return m.respond(q, protocol.RespondAnswer, text)
 		}
 		m.say(fmt.Sprintf("a number from 1 to %d, please", len(q.Options)))
 		return nil
@@ -131,8 +169,15 @@ func (m *model) drawQuestion(width int) []string {
 		}
 		out = append(out, oneLine(fmt.Sprintf("  %d  %s", i+1, o.Label), width))
 	}
+	if q.OptionsOmitted > 0 {
+		out = append(out, oneLine(fmt.Sprintf("  … %d more are not at hand: type the text of one", q.OptionsOmitted), width))
+	}
 	how := "type the answer, Enter sends it"
 	switch {
+	case q.OptionsOmitted > 0:
+		how = "type a number or a text, Enter sends it"
+	case q.Kind == "editor" && q.Message != "" && q.Truncated == 0 && m.editing != q.InteractionID:
+		how = "Enter takes the text as it is · Tab puts it into the line"
 	case yesNo(q):
 		how = "y yes · n no"
 	case len(q.Options) > keyOptions:

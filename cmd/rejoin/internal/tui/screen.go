@@ -26,17 +26,18 @@ func (m *model) View() tea.View {
 		return v
 	}
 	var below []string
+	top := append([]string{m.drawHeader()}, m.drawFold()...)
 	if m.height >= heightMin {
 		below = append(below, m.drawQueue()...)
+		below = append(below, few(m.drawSent(), "⇡")...)
 		below = append(below, m.drawQuestion(m.width)...)
-		if limit := max(0, m.height-heightMin); len(below) > limit {
+		if limit := max(0, m.height-heightMin-len(top)+1); len(below) > limit {
 			below = below[len(below)-limit:]
 		}
 	}
 	lead := m.lead()
 	text, column := m.input.draw(max(1, m.width-lipgloss.Width(lead)-1))
 	bottom := append(below, lead+text, m.drawFooter())
-	top := []string{m.drawHeader()}
 	if m.height < heightMin {
 		top, bottom = nil, bottom[len(bottom)-min(len(bottom), m.height):]
 	}
@@ -181,10 +182,26 @@ func (m *model) drawQueue() []string {
 	for _, q := range s.Queue.FollowUp {
 		out = append(out, styleDim.Render(oneLine("↳ later: "+q, m.width)))
 	}
-	if more := len(out) - queueLines; more > 0 {
-		out = append(out[:queueLines:queueLines], styleDim.Render(fmt.Sprintf("↳ %d more", more)))
+	return few(out, "↳")
+}
+
+// few is the beginning of a list, and how much more there is of it.
+func few(lines []string, lead string) []string {
+	if more := len(lines) - queueLines; more > 0 {
+		return append(lines[:queueLines:queueLines], styleDim.Render(fmt.Sprintf("%s %d more", lead, more)))
 	}
-	return out
+	return lines
+}
+
+// drawFold says when server and client do not fold alike.
+func (m *model) drawFold() []string {
+	if m.view.State() == nil || m.view.Own() {
+		return nil
+	}
+	server, here := m.view.Versions()
+	text := fmt.Sprintf("-- this program folds %s by version %d, the server by %d: what is shown may not be all, another rejoin shows more",
+		printable.Line(here.Adapter), here.Version, server.Version)
+	return []string{styleAsk.Render(oneLine(text, m.width))}
 }
 
 // drawFooter shows a note, or the state of the link and what keys do.

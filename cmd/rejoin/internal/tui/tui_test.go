@@ -106,6 +106,8 @@ func TestItemsFitTheScreen(t *testing.T) {
 	}
 }
 
+var testFolds = snapshot.Folds{"pi": pi.Adapter{}}
+
 // screenOf is a model of a session with that state, as if it had just attached.
 func screenOf(t *testing.T, change func(*protocol.State)) *model {
 	t.Helper()
@@ -113,9 +115,11 @@ func screenOf(t *testing.T, change func(*protocol.State)) *model {
 	s.Agent = protocol.StateAgent{Name: "pi", Adapter: "pi"}
 	s.Status, s.Epoch, s.Seq = protocol.StatusIdle, "e", 1000
 	change(s)
-	m := &model{ctx: t.Context(), session: "sid", view: view.New(snapshot.Folds{"pi": pi.Adapter{}})}
+	m := &model{ctx: t.Context(), session: "sid", view: view.New(testFolds)}
 	m.Update(tea.WindowSizeMsg{Width: 60, Height: 12})
-	m.Update(batchMsg{{Kind: client.KindSnapshot, Snapshot: &client.Snapshot{Epoch: "e", Reason: "requested", State: json.RawMessage(snapshot.Encode(s))}}, {Kind: client.KindSynced}})
+	m.Update(batchMsg{{Kind: client.KindSnapshot, Snapshot: &client.Snapshot{
+		Epoch: "e", Reason: "requested", Fold: testFolds.VersionOf("pi"), State: json.RawMessage(snapshot.Encode(s)),
+	}}, {Kind: client.KindSynced}})
 	return m
 }
 
@@ -127,6 +131,10 @@ func (m *model) press(keys ...string) (cmds int) {
 			msg = tea.KeyPressMsg{Code: tea.KeyEnter}
 		case "esc":
 			msg = tea.KeyPressMsg{Code: tea.KeyEscape}
+		case "tab":
+			msg = tea.KeyPressMsg{Code: tea.KeyTab}
+		case "ctrl+u":
+			msg = tea.KeyPressMsg{Code: 'u', Mod: tea.ModCtrl}
 		case "pgup":
 			msg = tea.KeyPressMsg{Code: tea.KeyPgUp}
 		case "end":
@@ -147,12 +155,116 @@ func items(from, to int) (out []protocol.Item) {
 	return out
 }
 
+// editor makes a state with an editor's question.
+func editor(message string, truncated uint64) func(*protocol.State) {
+	return func(s *protocol.State) {
+		s.Pending = []protocol.Interaction{{InteractionID: "1.e", Kind: "editor", Title: "Edit", Message: message, Truncated: truncated}}
+	}
+}
+
+// The text that an editor's question begins with is taken by Enter, or edited.
+func TestEditor(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		state   func(*protocol.State)
+		keys    []string
+		answers int
+		left    string
+	}{
+		{"as it is", editor("fix: x", 0), []string{"enter"}, 1, ""},
+		{"nothing to take", editor("", 0), []string{"enter"}, 0, ""},
+		{"not all is at hand", editor("fix: x", 3), []string{"enter", "tab"}, 0, ""},
+		{"not all is at hand, another", editor("fix: x", 3), []string{"a", "enter"}, 1, ""},
+		{"edited", editor("fix: x", 0), []string{"tab", "y"}, 0, "fix: xy"},
+		{"edited once", editor("fix: x", 0), []string{"tab", "tab", "y", "enter"}, 1, ""},
+		{"emptied", editor("fix: x", 0), []string{"tab", "ctrl+u", "enter"}, 1, ""},
+		{"an input has none", func(s *protocol.State) {
+			s.Pending = []protocol.Interaction{{InteractionID: "1.e", Kind: "input", Message: "placeholder"}}
+		}, []string{"enter", "tab"}, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := screenOf(t, c.state)
+			m.View()
+			if got := m.press(c.keys...); got != c.answers || string(m.input.text) != c.left {
+				t.Errorf("%d answers, %q in the input; want %d, %q", got, string(m.input.text), c.answers, c.left)
+			}
+		})
+	}
+	if v := screenOf(t, editor("fix: x", 0)).View(); !strings.Contains(v.Content, "Enter takes the text as it is") {
+		t.Error(v.Content)
+	}
+	if v := screenOf(t, editor("fix: x", 3)).View(); strings.Contains(v.Content, "Enter takes") {
+		t.Error(v.Content)
+	}
+}
+
+// What was typed is on the screen until an event says what became of it.
+func TestTextsOnTheirWay(t *testing.T) {
+	m := screenOf(t, func(*protocol.State) {})
+	shows := func(want string, is bool) {
+		t.Helper()
+		if v := m.View(); strings.Contains(v.Content, want) != is {
+			t.Errorf("%q shown: %t\n%s", want, !is, v.Content)
+		}
+	}
+	outcome := func(of, result string) {
+		e := protocol.Event{Seq: m.view.State().Seq + 1, Run: 1, Source: protocol.SourceBroker}
+		e.Body = fmt.Appendf(nil, `{"type":"command_outcome","commandId":%q,%s}`, of, result)
+		m.Update(batchMsg{{Kind: client.KindEvent, Event: client.Event{Event: e, Epoch: "e"}}})
+	}
+	m.press("h", "i", "enter")
+	shows("… hi", true)
+	id := m.sent[0].command
+	m.Update(sentMsg{command: id})
+	shows("⇡ hi", true)
+	outcome("another", `"outcome":"done"`)
+	shows("⇡ hi", true)
+	outcome(id, `"outcome":"done"`)
+	shows("hi", false)
+
+	m.press("n", "o", "enter")
+	m.Update(sentMsg{command: m.sent[0].command, err: errors.New("no such luck")})
+	shows("no such luck", true)
+	if len(m.sent) != 0 || string(m.input.text) != "no" {
+		t.Errorf("%+v, %q in the line", m.sent, string(m.input.text))
+	}
+	m.press("enter")
+	id = m.sent[0].command
+	outcome(id, `"outcome":"failed","result":{"error":"no key"}`) // may come before the answer
+	shows("the agent does not take it: no key", true)
+	m.Update(sentMsg{command: id})
+	if len(m.sent) != 0 || m.asked != 0 {
+		t.Errorf("%+v, %d in work", m.sent, m.asked)
+	}
+	m.press("x", "enter")
+	outcome(m.sent[0].command, `"outcome":"discarded"`)
+	shows("the agent was not told", true)
+	for range 2 * sentMax {
+		m.press("x", "enter")
+	}
+	shows(fmt.Sprint("⇡ ", sentMax-queueLines, " more"), true)
+	if len(m.sent) != sentMax {
+		t.Errorf("%d are shown as on their way", len(m.sent))
+	}
+	m.Update(batchMsg{{Kind: client.KindSnapshot, Snapshot: &client.Snapshot{Epoch: "f", Reason: "epoch", State: json.RawMessage(`{"agent":{"adapter":"pi"}}`)}}})
+	if len(m.sent) != 0 {
+		t.Error("what the snapshot covers is still on its way")
+	}
+	shows("this program folds pi by version", true) // the server's fold has no version here
+	if v := screenOf(t, func(*protocol.State) {}).View(); strings.Contains(v.Content, "folds") {
+		t.Error(v.Content)
+	}
+}
+
 func TestQuestionsAndKeys(t *testing.T) {
 	ask := func(kind string, options ...string) func(*protocol.State) {
 		return func(s *protocol.State) {
 			q := protocol.Interaction{InteractionID: "1.a", Kind: kind, Title: "May I?"}
 			for _, o := range options {
 				q.Options = append(q.Options, protocol.Option{ID: o, Label: o})
+			}
+			if kind == "select of more" {
+				q.Kind, q.OptionsOmitted = "select", 2
 			}
 			s.Pending = append(s.Pending, q, protocol.Interaction{InteractionID: "1.b", Kind: "input"})
 		}
@@ -172,6 +284,9 @@ func TestQuestionsAndKeys(t *testing.T) {
 		{"choose what is not there", ask("select", "a", "b"), []string{"3", "enter"}, 0, "3"},
 		{"a digit of many is no answer", ask("select", strings.Split("abcdefghijklm", "")...), []string{"1"}, 0, "1"},
 		{"choose of many", ask("select", strings.Split("abcdefghijklm", "")...), []string{"1", "3", "enter"}, 1, ""},
+		{"of more than is at hand, by number", ask("select of more", "a", "b"), []string{"2", "enter"}, 1, ""},
+		{"of more than is at hand, by text", ask("select of more", "a", "b"), []string{"z", "enter"}, 1, ""},
+		{"of more than is at hand no digit is the answer", ask("select of more", "a", "b"), []string{"2"}, 0, "2"},
 		{"one answer at a time", ask("confirm"), []string{"y", "y"}, 1, "y"},
 		{"text", ask("input"), []string{"y", "n", "enter"}, 1, ""},
 		{"esc at rest", func(*protocol.State) {}, []string{"x", "esc"}, 0, ""},

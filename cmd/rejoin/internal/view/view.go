@@ -53,5 +53,13 @@ func (v *View) Own() bool {
 	return v.state != nil && v.made == v.folds.VersionOf(v.state.Agent.Adapter)
 }
 
+// Versions are the folds of the server's snapshot and of this program.
+func (v *View) Versions() (server, here protocol.FoldVersion) {
+	if v.state == nil {
+		return v.made, here
+	}
+	return v.made, v.folds.VersionOf(v.state.Agent.Adapter)
+}
+
 // Hash is the stateHash of the state so far.
 func (v *View) Hash() string { return snapshot.Hash(snapshot.Encode(v.state)) }
