@@ -47,6 +47,7 @@ type Client struct {
 	r       *bufio.Reader
 	done    chan struct{} // closed when the reader has ended
 	writing sync.Mutex    // one request at a time on the wire
+	tap     func(*Frame)  // sees every frame before any check; may be nil
 
 	mu      sync.Mutex
 	lastID  uint64
@@ -93,6 +94,13 @@ func Connect(ctx context.Context, network, address, token string) (*Client, erro
 // kernel (zero: as it comes). It is set before the connection is made: set later
 // it leaves a window that carries next to nothing.
 func ConnectBuffer(ctx context.Context, network, address, token string, rcvbuf int) (*Client, error) {
+	return ConnectTap(ctx, network, address, token, rcvbuf, nil)
+}
+
+// ConnectTap is ConnectBuffer for a recorder: tap gets every frame as it came,
+// before the checks, on the connection's reader; it may not call the client and
+// may not keep the frame's bytes.
+func ConnectTap(ctx context.Context, network, address, token string, rcvbuf int, tap func(*Frame)) (*Client, error) {
 	var d net.Dialer
 	if rcvbuf > 0 {
 		d.Control = func(_, _ string, raw syscall.RawConn) error {
@@ -107,7 +115,7 @@ func ConnectBuffer(ctx context.Context, network, address, token string, rcvbuf i
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConnection, err)
 	}
-	c := newClient(conn)
+	c := newClient(conn, tap)
 	if token == "" {
 		return c, nil
 	}
@@ -117,9 +125,9 @@ func ConnectBuffer(ctx context.Context, network, address, token string, rcvbuf i
 	return c, nil
 }
 
-func newClient(conn net.Conn) *Client {
+func newClient(conn net.Conn, tap func(*Frame)) *Client {
 	c := &Client{
-		conn: conn, r: bufio.NewReaderSize(conn, 256<<10), done: make(chan struct{}),
+		conn: conn, r: bufio.NewReaderSize(conn, 256<<10), done: make(chan struct{}), tap: tap,
 		calls: map[uint64]*call{}, streams: map[uint64]*Stream{}, gone: map[uint64]bool{},
 	}
 	go c.read()
@@ -272,18 +280,18 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return line[:len(line)-1], nil
 }
 
-// message is any line of a server; one pass decodes it.
-type message struct {
+// Frame is any line of a server; one pass decodes it.
+type Frame struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Method  string          `json:"method"`
-	Params  note            `json:"params"`
+	Params  Note            `json:"params"`
 	Result  json.RawMessage `json:"result"`
 	Error   *RPCError       `json:"error"`
 }
 
-// note holds the params of every notification of a subscription.
-type note struct {
+// Note holds the params of every notification of a subscription.
+type Note struct {
 	SubscriptionID uint64          `json:"subscriptionId"`
 	SessionID      string          `json:"sessionId"`
 	Epoch          string          `json:"epoch"`
@@ -299,9 +307,12 @@ type note struct {
 }
 
 func (c *Client) take(line []byte) error {
-	var m message
+	var m Frame
 	if err := json.Unmarshal(line, &m); err != nil {
 		return fmt.Errorf("a line of the server is no JSON object: %w", err)
+	}
+	if c.tap != nil {
+		c.tap(&m)
 	}
 	if m.JSONRPC != "2.0" {
 		return errors.New("a message without jsonrpc 2.0")
@@ -315,7 +326,7 @@ func (c *Client) take(line []byte) error {
 }
 
 // answered runs under mu.
-func (c *Client) answered(m *message) error {
+func (c *Client) answered(m *Frame) error {
 	if (m.Error == nil) == (m.Result == nil) {
 		return errors.New("a response with both or neither of result and error")
 	}
@@ -345,7 +356,7 @@ func (c *Client) answered(m *message) error {
 }
 
 // notified runs under mu.
-func (c *Client) notified(method string, p *note) error {
+func (c *Client) notified(method string, p *Note) error {
 	s, ok := c.streams[p.SubscriptionID]
 	switch {
 	case c.gone[p.SubscriptionID]:

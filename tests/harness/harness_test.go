@@ -98,7 +98,7 @@ func play(t *testing.T, lines []string) error {
 			}
 		}
 	}()
-	c := newClient(near)
+	c := newClient(near, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	if _, err := c.Subscribe(ctx, "s", nil); err != nil && !errors.Is(err, ErrConnection) && c.Breach() == nil {

@@ -174,7 +174,7 @@ func (s *Stream) attach(a Attached) error {
 }
 
 // take checks one notification; over: the subscription has ended.
-func (s *Stream) take(method string, p *note) (over bool, err error) {
+func (s *Stream) take(method string, p *Note) (over bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.wake()
@@ -202,7 +202,7 @@ func (s *Stream) take(method string, p *note) (over bool, err error) {
 	return over, err
 }
 
-func (s *Stream) event(p *note) error {
+func (s *Stream) event(p *Note) error {
 	switch {
 	case s.wantSnap:
 		return fmt.Errorf("%w: event %d came before the snapshot", ErrBrokeAttach, p.Seq)
@@ -230,7 +230,7 @@ func (s *Stream) event(p *note) error {
 	return nil
 }
 
-func (s *Stream) snapshot(p *note) error {
+func (s *Stream) snapshot(p *Note) error {
 	if len(p.Epoch) != 26 || fmt.Sprintf("%x", sha256.Sum256(p.State)) != p.StateHash {
 		return fmt.Errorf("%w: snapshot at %d does not have its hash", ErrBrokeShape, p.Seq)
 	}
@@ -246,7 +246,7 @@ func (s *Stream) snapshot(p *note) error {
 	return nil
 }
 
-func (s *Stream) sync(p *note) error {
+func (s *Stream) sync(p *Note) error {
 	switch {
 	case s.synced != nil:
 		return fmt.Errorf("%w: synced came twice", ErrBrokeOrder)

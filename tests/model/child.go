@@ -1,16 +1,17 @@
-package kill_test
+package model
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,12 +20,22 @@ import (
 	"rejoin/tests/harness"
 )
 
-// An order is a command to the child. K is its command id, so that what the
-// child received can be told without rejoin.
-type order struct {
-	Type string `json:"type"` // echo: answer; burst: print N lines at once; steady: print N lines, paced; big: print one line of N bytes; kill: kill the server
+// Order is a command to the child. K is its command id, so that what the child
+// received can be told without rejoin.
+//
+//	echo     answer
+//	burst    print N lines at once
+//	steady   print N lines, paced, B at a time
+//	calm     print no more than what is asked for
+//	chat     print a line of N bytes in answer, then another
+//	big      print one line of N bytes
+//	kill     kill the server
+//	exit     end with status N
+type Order struct {
+	Type string `json:"type"`
 	K    string `json:"k"`
 	N    int    `json:"n,omitempty"`
+	B    int    `json:"b,omitempty"`
 }
 
 const batchLines = 64 // in one write
@@ -38,25 +49,21 @@ func batchGap() time.Duration {
 	return 5 * time.Millisecond
 }
 
-// journals of the child: what it printed and what it received, per run.
-func outPath(dir, session string, run uint64) string {
-	return filepath.Join(dir, fmt.Sprintf("%s.%d.out", session, run))
-}
-
-func inPath(dir, session string, run uint64) string {
-	return filepath.Join(dir, fmt.Sprintf("%s.%d.in", session, run))
-}
-
-// floodChild keeps its own books: a line stands in its file, fsynced, before it
-// is printed, and an order stands in its file before it is obeyed.
-func floodChild(args []string) int {
+// Child is a program that keeps its own books in the folder that its first
+// argument names: a line stands in its file, fsynced, before it is printed, and an
+// order stands in its file before it is obeyed. With a second argument, nosync,
+// the books are not fsynced: they outlive any process, but not the machine.
+func Child(args []string) int {
 	var run uint64
-	if _, err := fmt.Sscan(os.Getenv("REJOIN_RUN"), &run); err != nil || len(args) != 1 {
+	if _, err := fmt.Sscan(os.Getenv("REJOIN_RUN"), &run); err != nil || len(args) == 0 {
 		fmt.Fprintln(os.Stderr, "the flood child needs a folder and REJOIN_RUN:", err)
 		return 2
 	}
 	session := path.Base(os.Getenv("REJOIN_SESSION")) // it may carry the workspace
 	out, err := os.OpenFile(outPath(args[0], session, run), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		err = errors.Join(err, noteRival(args[0], session, run))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
@@ -70,10 +77,27 @@ func floodChild(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	f := &flood{run: run, out: out, rng: rand.New(rand.NewPCG(run, 7))}
-	orders := make(chan order, 64)
-	go readOrders(in, orders)
+	sync := len(args) < 2 || args[1] != "nosync"
+	f := &flood{run: run, out: &childBook{out, sync}, rng: rand.New(rand.NewPCG(run, 7))}
+	orders := make(chan Order, 64)
+	go readOrders(&childBook{in, sync}, orders)
 	return f.loop(orders)
+}
+
+// noteRival tells the judge that a run had another child already.
+func noteRival(dir, session string, run uint64) error {
+	f, err := os.OpenFile(rivalPath(dir, session, run), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, os.Getpid())
+	return errors.Join(err, f.Close())
+}
+
+// childBook is one file of a book.
+type childBook struct {
+	f    *os.File
+	sync bool
 }
 
 // startBystander leaves a process in a session of its own that survives the
@@ -85,14 +109,15 @@ func startBystander() error {
 	return cmd.Start()
 }
 
-// bystanderChild ends by itself long after the test has looked for it.
-func bystanderChild([]string) int {
+// Bystander is the program of that process: it ends by itself long after anybody
+// has looked for it.
+func Bystander([]string) int {
 	<-time.After(10 * time.Minute)
 	return 0
 }
 
 // readOrders books what arrives, one fsync per read, before anybody obeys it.
-func readOrders(in *os.File, orders chan<- order) {
+func readOrders(in *childBook, orders chan<- Order) {
 	defer close(orders)
 	r := bufio.NewReaderSize(os.Stdin, 64<<10)
 	for {
@@ -108,11 +133,11 @@ func readOrders(in *os.File, orders chan<- order) {
 			batch = append(batch, line...)
 		}
 		read := parse(batch)
-		if slices.ContainsFunc(read, func(o order) bool { return o.Type == "kill" }) {
-			killServer(in, batch)
+		if slices.ContainsFunc(read, func(o Order) bool { return o.Type == "kill" }) {
+			killServer(in.f, batch)
 			return
 		}
-		if !book(in, batch) {
+		if !in.add(batch) {
 			return
 		}
 		for _, o := range read {
@@ -121,10 +146,10 @@ func readOrders(in *os.File, orders chan<- order) {
 	}
 }
 
-func parse(batch []byte) []order {
-	var all []order
+func parse(batch []byte) []Order {
+	var all []Order
 	for l := range bytes.Lines(batch) {
-		var o order
+		var o Order
 		if json.Unmarshal(l, &o) != nil {
 			o.Type = "unreadable"
 		}
@@ -145,12 +170,15 @@ func killServer(in *os.File, batch []byte) {
 	}
 }
 
-func book(f *os.File, b []byte) bool {
-	if _, err := f.Write(b); err != nil {
+func (b *childBook) add(lines []byte) bool {
+	if _, err := b.f.Write(lines); err != nil {
 		fmt.Fprintln(os.Stderr, "the child's book:", err)
 		return false
 	}
-	if err := f.Sync(); err != nil {
+	if !b.sync {
+		return true
+	}
+	if err := b.f.Sync(); err != nil {
 		fmt.Fprintln(os.Stderr, "the child's book:", err)
 		return false
 	}
@@ -158,16 +186,17 @@ func book(f *os.File, b []byte) bool {
 }
 
 type flood struct {
-	run  uint64
-	n    int // lines printed
-	left int // of bursts
-	slow int // of steady ones
-	out  *os.File
-	rng  *rand.Rand
-	buf  []byte
+	run   uint64
+	n     int // lines printed
+	left  int // of bursts
+	slow  int // of steady ones
+	batch int // of those in one write
+	out   *childBook
+	rng   *rand.Rand
+	buf   []byte
 }
 
-func (f *flood) loop(orders <-chan order) int {
+func (f *flood) loop(orders <-chan Order) int {
 	gap := time.NewTicker(batchGap())
 	defer gap.Stop()
 	f.line(`"type":"hello"`)
@@ -178,50 +207,60 @@ func (f *flood) loop(orders <-chan order) int {
 			f.print()
 			return 0
 		}
+		if o.Type == "exit" {
+			return o.N
+		}
 		f.obey(o)
 	}
 	return 1
 }
 
 // next waits for an order, or for when the next lines are due, and makes those.
-func (f *flood) next(orders <-chan order, gap <-chan time.Time) (o order, ok bool) {
+func (f *flood) next(orders <-chan Order, gap <-chan time.Time) (o Order, ok bool) {
 	switch {
 	case f.left > 0:
 		select {
 		case o, ok = <-orders:
 			return o, ok
 		default:
-			f.ticks(&f.left)
-			return order{}, true
+			f.ticks(&f.left, batchLines)
+			return Order{}, true
 		}
 	case f.slow > 0:
 		select {
 		case o, ok = <-orders:
 			return o, ok
 		case <-gap:
-			f.ticks(&f.slow)
-			return order{}, true
+			f.ticks(&f.slow, cmp.Or(f.batch, batchLines))
+			return Order{}, true
 		}
 	}
 	o, ok = <-orders
 	return o, ok
 }
 
-func (f *flood) ticks(left *int) {
-	for range min(*left, batchLines) {
+func (f *flood) ticks(left *int, batch int) {
+	for range min(*left, batch) {
 		f.tick()
 		*left--
 	}
 }
 
-func (f *flood) obey(o order) {
+func (f *flood) obey(o Order) {
 	switch o.Type {
 	case "burst":
 		f.left += o.N
 	case "steady":
 		f.slow += o.N
+		f.batch = o.B
+	case "calm":
+		f.left, f.slow = 0, 0
+		f.line(fmt.Sprintf(`"type":"calm","k":%q`, o.K))
 	case "echo":
 		f.line(fmt.Sprintf(`"type":"echo","k":%q`, o.K))
+	case "chat":
+		f.line(fmt.Sprintf(`"type":"say","k":%q,"pad":"%s"`, o.K, strings.Repeat("c", o.N)))
+		f.line(`"type":"said"`)
 	case "big":
 		f.line(fmt.Sprintf(`"type":"big","k":%q,"pad":"%s"`, o.K, strings.Repeat("b", o.N)))
 	case "unreadable":
@@ -251,7 +290,7 @@ func (f *flood) print() bool {
 	if len(f.buf) == 0 {
 		return true
 	}
-	if !book(f.out, f.buf) {
+	if !f.out.add(f.buf) {
 		return false
 	}
 	_, err := io.Copy(os.Stdout, bytes.NewReader(f.buf))

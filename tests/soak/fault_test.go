@@ -1,0 +1,258 @@
+package soak_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"rejoin/tests/harness"
+	"rejoin/tests/model"
+)
+
+// fault is one way to break something; strike returns when it is over, with a
+// server that runs.
+type fault struct {
+	name   string
+	strike func(*soak)
+	needs  func(*soak) string // why it cannot be brought about here; nil or empty: it can
+}
+
+// faults returns those that are asked for and possible.
+func (s *soak) faults() []fault {
+	s.t.Helper()
+	all := []fault{
+		{name: "kill", strike: (*soak).killServer},
+		{name: "kill-input", strike: (*soak).killByChild},
+		{name: "pause", strike: (*soak).pauseServer},
+		{name: "kill-child", strike: (*soak).killChild},
+		{name: "reboot", strike: (*soak).reboot},
+		{name: "terminate", strike: (*soak).terminate},
+		{name: "read-only", strike: (*soak).readOnly, needs: needsDisk},
+		{name: "clock", strike: (*soak).jumpClock, needs: needsClock},
+		{name: "cut", strike: (*soak).cutLinks},
+		{name: "half-open", strike: (*soak).halfOpen},
+		{name: "half-close", strike: (*soak).halfClose},
+		{name: "stall-link", strike: (*soak).stallLinks},
+		{name: "stalled", strike: (*soak).stalledReaders},
+		{name: "flood", strike: (*soak).flood},
+	}
+	wanted := strings.Split(os.Getenv("SOAK_FAULTS"), ",")
+	if wanted[0] == "" {
+		wanted = nil
+	}
+	var some []fault
+	for _, f := range all {
+		if wanted != nil && !slices.Contains(wanted, f.name) {
+			continue
+		}
+		if f.needs != nil {
+			if why := f.needs(s); why != "" {
+				s.report.skipped[f.name] = why
+				continue
+			}
+		}
+		some = append(some, f)
+	}
+	if len(some) == 0 {
+		s.t.Fatalf("SOAK_FAULTS names none of the faults that are possible here")
+	}
+	return some
+}
+
+// hold keeps a fault up for a while.
+func (s *soak) hold(least, most time.Duration) {
+	pause(s.t.Context(), least+time.Duration(s.rng.Int64N(int64(most-least))))
+}
+
+// killServer: SIGKILL, somewhere.
+func (s *soak) killServer() {
+	s.t.Helper()
+	s.hold(0, 50*time.Millisecond)
+	s.server.Kill9()
+	s.recover()
+}
+
+// killByChild: SIGKILL by a child that has just read a command.
+func (s *soak) killByChild() {
+	s.t.Helper()
+	u := s.pick("flood", "chatty", "echo")
+	c := harness.Dial(s.t, s.server)
+	w := u.writers[0]
+	w.mu.Lock()
+	x := w.order(model.Order{Type: "kill"})
+	w.mu.Unlock()
+	for x.settled.Load() == false {
+		if err := tolerate(w.send(harness.Context(s.t), c, x)); err != nil {
+			s.t.Fatal(err)
+		}
+		select {
+		case <-s.server.Exited():
+			x.settled.Store(true)
+		default:
+		}
+	}
+	<-s.server.Exited()
+	if !s.server.Killed() {
+		s.t.Fatalf("the server ended by itself\n%s", s.server.LogTail())
+	}
+	s.recover()
+}
+
+// pauseServer: SIGSTOP, SIGCONT.
+func (s *soak) pauseServer() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	s.hold(100*time.Millisecond, 600*time.Millisecond)
+	s.signal(syscall.SIGCONT)
+}
+
+func (s *soak) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(s.server.PID(), sig); err != nil {
+		s.t.Fatalf("%v: %v", sig, err)
+	}
+}
+
+// killChild: SIGKILL of one session's child; its session ends and says so.
+func (s *soak) killChild() {
+	s.t.Helper()
+	u := s.pick(kindsOf...)
+	c := harness.Dial(s.t, s.server)
+	i := u.info(c)
+	if i.PID == nil {
+		s.t.Fatalf("session %s has no child: %+v", u.session, i)
+	}
+	u.dead[i.Run] = true
+	if err := syscall.Kill(*i.PID, syscall.SIGKILL); err != nil {
+		s.t.Fatalf("kill child %d: %v", *i.PID, err)
+	}
+	harness.Eventually(s.t, "the session whose child was killed has ended", func() bool {
+		s.check()
+		return u.info(c).State == "exited"
+	})
+}
+
+// terminate: SIGTERM in the middle of everything, and a new start.
+func (s *soak) terminate() {
+	s.t.Helper()
+	c := harness.Dial(s.t, s.server)
+	runs := make([]uint64, len(s.world))
+	for i, u := range s.world {
+		runs[i] = u.info(c).Run
+	}
+	if code := s.server.Term(); code != 0 {
+		s.t.Fatalf("the server ended with status %d\n%s", code, s.server.LogTail())
+	}
+	s.start()
+	c = harness.Dial(s.t, s.server)
+	for i, u := range s.world {
+		u.orphans = harness.MarkedBy("REJOIN_SESSION", u.session)
+		if now := u.info(c); now.State != "exited" || now.Run != runs[i] {
+			s.t.Fatalf("broke the failure table: after SIGTERM session %s is %+v", u.session, now)
+		}
+		u.readLog(c)
+		u.validate(false, runs[i], true)
+	}
+}
+
+// cutLinks: every connection over the proxy is reset, some times.
+func (s *soak) cutLinks() {
+	s.t.Helper()
+	s.linked()
+	for range 1 + s.rng.IntN(4) {
+		s.proxy.Cut()
+		s.hold(10*time.Millisecond, 80*time.Millisecond)
+	}
+}
+
+// linked waits until somebody is connected over the proxy.
+func (s *soak) linked() {
+	s.t.Helper()
+	harness.Eventually(s.t, "a client over the proxy", func() bool { return s.proxy.Links() > 0 })
+}
+
+// halfOpen: the clients vanish without a word to the server, whose side of the
+// links stays.
+func (s *soak) halfOpen() {
+	s.t.Helper()
+	s.linked()
+	s.proxy.HalfOpen()
+	s.hold(100*time.Millisecond, 300*time.Millisecond)
+	s.t.Cleanup(func() { s.proxy.Cut() })
+}
+
+// halfClose: the server's input ends, the way back stays open.
+func (s *soak) halfClose() {
+	s.t.Helper()
+	s.linked()
+	s.proxy.HalfClose()
+	s.hold(10*time.Millisecond, 100*time.Millisecond)
+	s.proxy.Cut()
+}
+
+// stallLinks: for a while no byte passes the proxy.
+func (s *soak) stallLinks() {
+	s.t.Helper()
+	s.linked()
+	s.proxy.Stall()
+	s.hold(200*time.Millisecond, 700*time.Millisecond)
+	s.proxy.Flow()
+}
+
+// stalledReaders: more readers of every session that do not read for a while, and
+// then get everything.
+func (s *soak) stalledReaders() {
+	s.t.Helper()
+	const each = 5
+	type stalled struct {
+		c  *harness.Client
+		st *harness.Stream
+	}
+	var all []stalled
+	for _, u := range s.world {
+		for range each {
+			_, tap := u.rec.Tap(u.kind+"-stalled", "tcp", model.Asked{Replay: true}, nil)
+			c, err := s.connect(harness.Context(s.t), "tcp", 4096, tap)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			st, err := c.SubscribeFunc(harness.Context(s.t), u.session, map[string]any{"after": 0}, func(harness.Event) {})
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			c.Pause()
+			all = append(all, stalled{c, st})
+		}
+	}
+	c := harness.Dial(s.t, s.server)
+	s.flowing(c, s.flows(c), "while readers are stalled")
+	for _, x := range all {
+		x.c.Resume()
+	}
+	for _, x := range all {
+		if _, err := x.st.Synced(harness.Context(s.t)); err != nil {
+			s.t.Fatalf("a stalled reader: %v", err)
+		}
+		if err := x.c.Close(); err != nil {
+			s.t.Fatalf("a stalled reader: %v", err)
+		}
+	}
+}
+
+// flood: one session prints as fast as it can; the others go on meanwhile.
+func (s *soak) flood() {
+	s.t.Helper()
+	const lines = 10_000
+	c := harness.Dial(s.t, s.server)
+	u := s.pick("flood")
+	from := u.info(c).Head
+	since := s.flows(c)
+	u.give(c, model.Order{Type: "burst", N: lines})
+	s.flowing(c, since, "during a flood")
+	harness.Eventually(s.t, "the flood is in the log", func() bool {
+		s.check()
+		return u.info(c).Head >= from+lines
+	})
+}

@@ -1,0 +1,87 @@
+package soak_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"rejoin/tests/model"
+)
+
+// row is what a round prints.
+type row struct {
+	round                     int
+	fault, level              string
+	eventsBefore, eventsAfter uint64
+	acksBefore, acksAfter     int64
+	took                      time.Duration
+}
+
+// report counts what was done and what was judged.
+type report struct {
+	t        *testing.T
+	rounds   int
+	hits     map[string]int
+	skipped  map[string]string
+	sessions map[string]counts
+}
+
+type counts struct{ events, frames, commands, answers, states, lines int }
+
+func newReport(t *testing.T) *report {
+	t.Helper()
+	fmt.Println("round fault        level   events: before  after   acks: before  after     took")
+	return &report{t: t, hits: map[string]int{}, skipped: map[string]string{}, sessions: map[string]counts{}}
+}
+
+// add counts a round. Its fault hit during writes: events and acknowledgements of
+// every session came before and after it.
+func (r *report) add(w row) {
+	r.rounds++
+	r.hits[w.fault]++
+	fmt.Printf("%5d %-12s %-7s %14d %6d %14d %6d %7.2fs\n", w.round, w.fault, w.level, w.eventsBefore, w.eventsAfter, w.acksBefore, w.acksAfter, w.took.Seconds())
+}
+
+// judged keeps the newest counts of a session.
+func (r *report) judged(session string, h *model.History) {
+	var c counts
+	for i := range h.Logs {
+		c.events += len(h.Logs[i].Events)
+	}
+	for _, v := range h.Views {
+		c.frames += len(v.Frames)
+	}
+	for _, k := range h.Commands {
+		c.commands++
+		c.answers += len(k.Answers)
+	}
+	for _, b := range h.Books {
+		c.lines += len(b.Printed)
+	}
+	c.states = h.Folded()
+	r.sessions[session] = c
+}
+
+func (r *report) print() {
+	var all counts
+	for _, c := range r.sessions {
+		all.events += c.events
+		all.frames += c.frames
+		all.commands += c.commands
+		all.answers += c.answers
+		all.states += c.states
+		all.lines += c.lines
+	}
+	fmt.Printf("\n%d rounds, %d sessions, 0 broken promises\n", r.rounds, len(r.sessions))
+	fmt.Printf("%d events in the logs, %d lines in the children's books, %d frames seen by clients, %d commands with %d answers, %d states compared\n",
+		all.events, all.lines, all.frames, all.commands, all.answers, all.states)
+	fmt.Println("faults that hit during writes:")
+	for _, name := range slices.Sorted(maps.Keys(r.hits)) {
+		fmt.Printf("  %-12s %4d\n", name, r.hits[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.skipped)) {
+		fmt.Printf("  %-12s    not here: %s\n", name, r.skipped[name])
+	}
+}
