@@ -5,8 +5,9 @@ GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOIMPORTS := golang.org/x/tools/cmd/goimports@v0.52.0
 FUZZTIME  ?= 10s
 ROUNDS    ?= 30
+SOAK_ROUNDS ?= 210
 
-.PHONY: all fmt lint vet test test-race test-integration test-fault test-pi test-readme fuzz-short fuzz-long bench cover build image tidy-check mutants clean
+.PHONY: all fmt lint vet test test-race test-integration test-fault soak stalled test-pi test-readme fuzz-short fuzz-long bench cover build image tidy-check mutants clean
 
 all: fmt lint test build
 
@@ -33,6 +34,14 @@ test-integration:
 # The server is killed ROUNDS times in the middle of everything.
 test-fault:
 	KILL_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 30m -run TestKill ./tests/kill
+
+# Every fault, many times, drawn by SOAK_SEED; what everybody saw is judged.
+soak:
+	SOAK_ROUNDS=$(SOAK_ROUNDS) $(GO) test -count=1 -timeout 90m -v -run TestSoak ./tests/soak
+
+# A thousand readers that do not read.
+stalled:
+	REJOIN_STALLED=full $(GO) test -count=1 -timeout 60m -v -run TestStalledReaders ./tests/stalled
 
 # The real pi, installed by npm where the tests look for it.
 test-pi:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rejoin/tests/harness"
+	"rejoin/tests/model"
 )
 
 const (
@@ -77,9 +78,9 @@ type killer struct {
 	server *harness.Server
 	starts int
 	w      *world
-	lived  int                 // rounds of w
-	kept   map[string]*history // sessions that ended and were not deleted
-	gone   []string            // sessions that were deleted
+	lived  int                   // rounds of w
+	kept   map[string]*model.Log // sessions that ended and were not deleted
+	gone   []string              // sessions that were deleted
 }
 
 // row is what a round prints.
@@ -174,33 +175,38 @@ func (k *killer) restart(r *row) {
 	}
 }
 
-// verify compares the log with every book while the session has no owner.
+// verify judges everything that was seen while the session has no owner.
 func (k *killer) verify(r *row) {
 	k.t.Helper()
 	w, c := k.w, harness.Dial(k.t, k.server)
-	if i := w.info(c); i.State != "interrupted" || i.Status != "interrupted" || i.PID != nil {
+	i := w.info(c)
+	if i.State != "interrupted" || i.Status != "interrupted" || i.PID != nil {
 		k.t.Fatalf("broke the failure table: after kill -9 and a restart the session is %+v", i)
 	}
-	h := readHistory(k.t, c, w.session)
-	if h.last() != "session_interrupted" {
-		k.t.Fatalf("the log of an interrupted session ends with %s", h.last())
+	l := readLog(k.t, c, w.session)
+	if last(l) != "session_interrupted" {
+		k.t.Fatalf("the log of an interrupted session ends with %s", last(l))
 	}
-	r.headAtKill = uint64(len(h.events))
-	k.compare(h, func(uint64) bool { return false })
-	r.retried = h.checkRetries(k.t, c, w, false)
-	h.checkConflict(k.t, c, w)
+	r.headAtKill = l.Head()
+	k.judge(l, false, 0)
+	r.retried = checkRetries(k.t, c, w, l, false)
+	checkConflict(k.t, c, w, l)
 	w.check()
 }
 
-// compare holds the log against every book.
-func (k *killer) compare(h *history, whole func(run uint64) bool) {
+// judge holds everything that was seen against the promises; whole is a run that
+// ended in order, or none.
+func (k *killer) judge(l *model.Log, alive bool, whole uint64) {
 	k.t.Helper()
-	for _, o := range k.w.observers {
-		h.checkSeen(k.t, o)
-		h.checkAcks(k.t, o)
+	h := k.w.rec.History()
+	books, err := model.ReadBooks(k.dir, k.w.session, lastRun(l), func(run uint64) bool { return run == whole })
+	if err != nil {
+		k.t.Fatal(err)
 	}
-	h.checkOutput(k.t, k.w, whole)
-	h.checkOutcomes(k.t, h.checkInput(k.t, k.w))
+	h.Logs, h.Alive, h.Books, h.Booked = []model.Log{*l}, alive, books, true
+	if err := h.Validate(); err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 // resume gives the session its next run and lets the round end in peace.
@@ -223,15 +229,11 @@ func (k *killer) resume(r *row) {
 	})
 	w.settle()
 	r.sentAfter = w.sentOrders.Load()
-	h := w.whole(c)
-	r.headAfter = uint64(len(h.events))
-	for _, o := range w.observers {
-		h.checkSeen(k.t, o)
-		h.checkAcks(k.t, o)
-	}
-	h.checkInput(k.t, w)
-	r.retried += h.checkRetries(k.t, c, w, true)
-	h.checkInput(k.t, w)
+	l := w.whole(c)
+	r.headAfter = l.Head()
+	k.judge(l, true, 0)
+	r.retried += checkRetries(k.t, c, w, l, true)
+	k.judge(l, true, 0)
 }
 
 func (k *killer) print(r *row) {
@@ -253,18 +255,18 @@ func (k *killer) finish() {
 	}
 	w, c := k.w, harness.Dial(k.t, k.server)
 	call(k.t, c, "stop_session", map[string]any{"sessionId": w.session}, nil)
-	h := w.whole(c)
-	if h.last() != "session_end" {
-		k.t.Fatalf("the log of a stopped session ends with %s", h.last())
+	l := w.whole(c)
+	if last(l) != "session_end" {
+		k.t.Fatalf("the log of a stopped session ends with %s", last(l))
 	}
-	k.compare(h, func(run uint64) bool { return run == h.runs })
-	k.checkFresh(c, w.session, h)
+	k.judge(l, false, lastRun(l))
+	k.checkFresh(c, w.session, l)
 	w.end()
 	if k.kept == nil {
-		k.kept = map[string]*history{}
+		k.kept = map[string]*model.Log{}
 	}
 	if (len(k.kept)+len(k.gone))%2 == 0 {
-		k.kept[w.session] = h
+		k.kept[w.session] = l
 	} else {
 		call(k.t, c, "delete_session", map[string]any{"sessionId": w.session}, nil)
 		k.gone = append(k.gone, w.session)
@@ -273,20 +275,21 @@ func (k *killer) finish() {
 }
 
 // checkFresh lets a new client read everything from the start.
-func (k *killer) checkFresh(c *harness.Client, session string, h *history) {
+func (k *killer) checkFresh(c *harness.Client, session string, l *model.Log) {
 	k.t.Helper()
 	ctx := harness.Context(k.t)
-	s, err := c.Subscribe(ctx, session, map[string]any{"from": "start", "until": len(h.events)})
+	s, err := c.Subscribe(ctx, session, map[string]any{"from": "start", "until": l.Head()})
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	for i := range h.events {
+	for i := range l.Events {
 		e, err := s.Next(ctx)
 		if err != nil {
-			k.t.Fatalf("a fresh reader at event %d of %d: %v", i+1, len(h.events), err)
+			k.t.Fatalf("a fresh reader at event %d of %d: %v", i+1, l.Head(), err)
 		}
-		if got, want := string(eventLine(nil, &e)), string(eventLine(nil, &h.events[i])); got != want {
-			k.t.Fatalf("broke I-J4: a fresh reader got\n  %.300s\nthe log has\n  %.300s", got, want)
+		got := model.Event{Seq: e.Seq, TS: e.TS, Run: e.Run, Source: e.Source, CommandID: e.CommandID, Body: e.Body}
+		if got.Hash() != l.Events[i].Hash() {
+			k.t.Fatalf("broke I-J4: a fresh reader got\n  %.300s\nthe log has\n  %.300s", got.Body, l.Events[i].Body)
 		}
 	}
 	if end, err := s.End(ctx); err != nil || end.Reason != "until" {
@@ -302,14 +305,14 @@ func (k *killer) checkKept() {
 	k.server.Run("--durability", "always")
 	c := harness.Dial(k.t, k.server)
 	for session, want := range k.kept {
-		got := readHistory(k.t, c, session)
-		if len(got.events) != len(want.events) || got.epoch != want.epoch {
+		got := readLog(k.t, c, session)
+		if got.Head() != want.Head() || got.Epoch != want.Epoch {
 			k.t.Fatalf("broke I-J2: session %s had %d events in epoch %s, after the last restart %d in %s",
-				session, len(want.events), want.epoch, len(got.events), got.epoch)
+				session, want.Head(), want.Epoch, got.Head(), got.Epoch)
 		}
-		for i := range want.events {
-			if a, b := eventLine(nil, &got.events[i]), eventLine(nil, &want.events[i]); string(a) != string(b) {
-				k.t.Fatalf("broke I-J2: event %d of ended session %s changed\n  %.300s\n  %.300s", i+1, session, b, a)
+		for i := range want.Events {
+			if a, b := &got.Events[i], &want.Events[i]; a.Hash() != b.Hash() {
+				k.t.Fatalf("broke I-J2: event %d of ended session %s changed\n  %.300s\n  %.300s", i+1, session, b.Body, a.Body)
 			}
 		}
 	}

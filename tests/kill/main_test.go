@@ -4,8 +4,9 @@ import (
 	"testing"
 
 	"rejoin/tests/harness"
+	"rejoin/tests/model"
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Children{"flood": floodChild, "bystander": bystanderChild})
+	harness.Main(m, harness.Children{"model": model.Child, "bystander": model.Bystander})
 }

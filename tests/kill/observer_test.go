@@ -5,26 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"rejoin/tests/harness"
+	"rejoin/tests/model"
 )
 
 // An observer is one client: it follows a session by its cursor and sends orders,
-// through every death of the server, and keeps two notebooks: the events it got
-// and the results of what it sent.
+// through every death of the server; the world's recorder keeps what it saw, sent
+// and was answered.
 type observer struct {
-	w      *world
-	name   string
-	two    bool // sends on a connection of its own, not the one it reads from
-	events *notebook
-	sends  *notebook
+	w    *world
+	name string
+	two  bool // sends on a connection of its own, not the one it reads from
 
 	epoch string        // of the cursor; the run goroutine's
-	seq   atomic.Uint64 // of the cursor: the last event in the notebook
+	seq   atomic.Uint64 // of the cursor: the last event it got
 
 	mu      sync.Mutex
 	sent    []*sent // every order, in order
@@ -39,16 +37,8 @@ type sent struct {
 	Refused bool   // the server said that it was not admitted
 }
 
-func newObserver(w *world, name string) (*observer, error) {
-	events, err := newNotebook(filepath.Join(w.dir, w.session+"."+name+".events"))
-	if err != nil {
-		return nil, err
-	}
-	sends, err := newNotebook(filepath.Join(w.dir, w.session+"."+name+".sends"))
-	if err != nil {
-		return nil, errors.Join(err, events.close())
-	}
-	return &observer{w: w, name: name, two: len(w.observers)%2 == 0, events: events, sends: sends}, nil
+func newObserver(w *world, name string) *observer {
+	return &observer{w: w, name: name, two: len(w.observers)%2 == 0}
 }
 
 // run follows the session until ctx ends.
@@ -74,15 +64,13 @@ func pause(ctx context.Context, d time.Duration) {
 
 // visit is one connection. Its end is no error; a breach of a promise is.
 func (o *observer) visit(ctx context.Context) error {
-	c, err := harness.Connect(ctx, o.w.network, o.w.address, o.w.token)
+	asked := model.Asked{Replay: true, After: o.seq.Load(), Epoch: o.epoch}
+	tap := o.w.rec.Tap(o.name, o.w.network, asked)
+	c, err := harness.ConnectTap(ctx, o.w.network, o.w.address, o.w.token, 0, tap)
 	if err != nil {
 		return tolerate(err)
 	}
-	err = o.stay(ctx, c)
-	err = errors.Join(err, c.Close())
-	o.events.sync()
-	o.sends.sync()
-	return err
+	return errors.Join(o.stay(ctx, c), c.Close())
 }
 
 // tolerate drops the errors that a client expects while its server dies.
@@ -99,15 +87,12 @@ func (o *observer) stay(ctx context.Context, c *harness.Client) error {
 	if o.epoch != "" {
 		params["epoch"] = o.epoch
 	}
-	var line []byte
 	first := true
 	s, err := c.SubscribeFunc(ctx, o.w.session, params, func(e harness.Event) {
 		if first && o.epoch == "" {
 			o.epoch = e.Epoch
 		}
 		first = false
-		line = eventLine(line[:0], &e)
-		o.events.add(line)
 		o.seq.Store(e.Seq)
 		o.w.sawEvent(e.Seq)
 	})
@@ -129,22 +114,17 @@ func (o *observer) stay(ctx context.Context, c *harness.Client) error {
 }
 
 // talk retries what has no answer yet, then sends a new order every few
-// milliseconds, as far as the world lets it; now and then it makes the notebooks
-// durable.
+// milliseconds, as far as the world lets it.
 func (o *observer) talk(ctx context.Context, c *harness.Client) error {
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
-	for n := 0; ; n++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.Done():
 			return nil
 		case <-tick.C:
-		}
-		if n%3 == 0 {
-			o.events.sync()
-			o.sends.sync()
 		}
 		s := o.pick()
 		if s == nil {
@@ -179,13 +159,13 @@ func (o *observer) pick() *sent {
 // order books a new order before it is sent. It runs under mu.
 func (o *observer) order(kind string, n int) *sent {
 	id := fmt.Sprintf("%s-%d", o.name, len(o.sent))
-	command, err := json.Marshal(order{Type: kind, K: id, N: n})
+	command, err := json.Marshal(model.Order{Type: kind, K: id, N: n})
 	if err != nil {
 		panic(err) // three plain members
 	}
 	s := &sent{ID: id, Command: command}
 	o.sent = append(o.sent, s)
-	o.sends.add([]byte("send " + id))
+	o.w.rec.Sent(id, command)
 	o.w.sentOrders.Add(1)
 	return s
 }
@@ -199,31 +179,26 @@ func (o *observer) give(ctx context.Context, c *harness.Client, kind string, n i
 }
 
 func (o *observer) send(ctx context.Context, c *harness.Client, s *sent) error {
-	r, err := sendOrder(ctx, c, o.w.session, s)
-	var refused *harness.RPCError
-	if errors.As(err, &refused) {
-		return o.answered(s, 0, refused)
-	}
+	a, err := model.Send(ctx, c, o.w.session, s.ID, s.Command)
 	if err != nil {
 		return err // unknown: the next visit asks again
 	}
-	return o.answered(s, r.Seq, nil)
+	o.w.rec.Answered(s.ID, a)
+	return o.answered(s, a)
 }
 
-func (o *observer) answered(s *sent, seq uint64, refused *harness.RPCError) error {
+func (o *observer) answered(s *sent, a model.Answer) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if refused != nil {
-		o.sends.add(fmt.Appendf(nil, "refused %s %v", s.ID, refused))
-		if refused.Code == -32004 || refused.Code == -32005 {
-			s.Refused = !refused.Data.Retryable
-			return nil
-		}
-		return fmt.Errorf("order %s: %w", s.ID, refused)
+	switch {
+	case a.Seq != 0:
+		s.Seq = a.Seq
+		o.w.sawAck()
+	case a.Code == -32004 || a.Code == -32005:
+		s.Refused = !a.Retryable
+	default:
+		return fmt.Errorf("order %s: %d %s", s.ID, a.Code, a.Reason)
 	}
-	o.sends.add(fmt.Appendf(nil, "ack %s %d", s.ID, seq))
-	s.Seq = seq
-	o.w.sawAck()
 	return nil
 }
 
@@ -248,28 +223,4 @@ func (o *observer) settledAll() bool {
 		}
 	}
 	return true
-}
-
-// sendResult is the result of send.
-type sendResult struct {
-	SessionID string `json:"sessionId"`
-	Status    string `json:"status"`
-	CommandID string `json:"commandId"`
-	Seq       uint64 `json:"seq"`
-	Duplicate bool   `json:"duplicate"`
-}
-
-func sendOrder(ctx context.Context, c *harness.Client, session string, s *sent) (sendResult, error) {
-	var r sendResult
-	raw, err := c.Call(ctx, "send", map[string]any{"sessionId": session, "commandId": s.ID, "command": s.Command})
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return r, err
-	}
-	if r.SessionID != session || r.Status != "sent" || r.CommandID != s.ID || r.Seq == 0 {
-		return r, fmt.Errorf("send answered %s", raw)
-	}
-	return r, nil
 }

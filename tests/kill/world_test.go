@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rejoin/tests/harness"
+	"rejoin/tests/model"
 )
 
 // observersPerSession is ten; under the race detector, where each costs ten times
@@ -29,8 +30,9 @@ type world struct {
 	network string
 	address string
 	token   string
-	dir     string // of the notebooks and the child's books
+	dir     string // of the child's books
 	session string
+	rec     *model.Recorder
 
 	observers []*observer
 	cancel    context.CancelFunc
@@ -129,18 +131,16 @@ func newWorld(t *testing.T, server *harness.Server, dir string) *world {
 	w := &world{t: t, server: server, token: server.Token(), dir: dir}
 	w.network, w.address = server.Addr()
 	c := harness.Dial(t, server)
-	start := map[string]any{"argv": harness.ChildArgv("flood", dir), "adapter": "jsonl", "commandId": "start-" + fmt.Sprint(time.Now().UnixNano())}
+	start := map[string]any{"argv": harness.ChildArgv("model", dir), "adapter": "jsonl", "commandId": "start-" + fmt.Sprint(time.Now().UnixNano())}
 	w.session = startSession(t, c, start)
 	if again := startSession(t, c, start); again != w.session {
 		t.Fatalf("broke I-B1: start_session under one commandId made %s and %s", w.session, again)
 	}
+	w.rec = model.NewRecorder(w.session)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.cancel = cancel
 	for i := range observersPerSession() {
-		o, err := newObserver(w, fmt.Sprintf("o%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := newObserver(w, fmt.Sprintf("o%d", i))
 		w.observers = append(w.observers, o)
 		w.running.Go(func() { o.run(ctx) })
 	}
@@ -157,35 +157,19 @@ func startSession(t *testing.T, c *harness.Client, params map[string]any) string
 	return r.SessionID
 }
 
-// end stops the observers and closes their notebooks; again it does nothing.
+// end stops the observers.
 func (w *world) end() {
 	w.cancel()
 	w.running.Wait()
-	for _, o := range w.observers {
-		for _, b := range []*notebook{o.events, o.sends} {
-			if err := b.close(); err != nil {
-				w.t.Errorf("close a notebook: %v", err)
-			}
-		}
-	}
-	w.observers = nil
 }
 
 // info of the session as the server tells it.
-type info struct {
-	State  string `json:"state"`
-	Status string `json:"status"`
-	PID    *int   `json:"pid"`
-	Epoch  string `json:"epoch"`
-	Run    uint64 `json:"run"`
-	Head   uint64 `json:"head"`
-	Floor  uint64 `json:"floor"`
-}
-
-func (w *world) info(c *harness.Client) info {
+func (w *world) info(c *harness.Client) model.SessionInfo {
 	w.t.Helper()
-	var i info
-	call(w.t, c, "get_session", map[string]any{"sessionId": w.session}, &i)
+	i, err := model.Info(harness.Context(w.t), c, w.session)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return i
 }
 
@@ -222,11 +206,11 @@ func (w *world) settle() {
 
 // whole reads the log and waits until every observer has it to its end; while it
 // still grows, it is read again.
-func (w *world) whole(c *harness.Client) *history {
+func (w *world) whole(c *harness.Client) *model.Log {
 	w.t.Helper()
 	for {
-		h := readHistory(w.t, c, w.session)
-		head, grew := uint64(len(h.events)), false
+		l := readLog(w.t, c, w.session)
+		head, grew := l.Head(), false
 		harness.Eventually(w.t, fmt.Sprintf("every observer of %s has the log up to %d (I-J4)", w.session, head), func() bool {
 			w.check()
 			for _, o := range w.observers {
@@ -239,7 +223,7 @@ func (w *world) whole(c *harness.Client) *history {
 			return true
 		})
 		if !grew {
-			return h
+			return l
 		}
 	}
 }

@@ -17,7 +17,6 @@ type Recorder struct {
 	views    []*View
 	commands map[string]*Command
 	states   []StateAt
-	events   int
 }
 
 // NewRecorder returns an empty one.
@@ -25,28 +24,22 @@ func NewRecorder(session string) *Recorder {
 	return &Recorder{session: session, commands: map[string]*Command{}}
 }
 
-// Tap returns a view that begins, and what harness.ConnectTap calls with each of
-// its frames. seen, if not nil, is called after each event.
-func (r *Recorder) Tap(client, transport string, asked Asked, seen func(*harness.Note)) (*View, func(*harness.Frame)) {
+// Tap begins a view and returns what harness.ConnectTap calls with each of its
+// frames.
+func (r *Recorder) Tap(client, transport string, asked Asked) func(*harness.Frame) {
 	asked.Session = r.session
 	v := &View{Client: client, Transport: transport, Asked: asked}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.views = append(r.views, v)
-	r.mu.Unlock()
-	return v, func(m *harness.Frame) {
+	return func(m *harness.Frame) {
 		f, ok := frame(m)
 		if !ok {
 			return
 		}
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		v.Frames = append(v.Frames, f)
-		if f.Kind == Item {
-			r.events++
-		}
-		r.mu.Unlock()
-		if f.Kind == Item && seen != nil {
-			seen(&m.Params)
-		}
 	}
 }
 
@@ -113,13 +106,6 @@ func (r *Recorder) Shown(s StateAt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.states = append(r.states, s)
-}
-
-// Events returns how many events clients have got so far.
-func (r *Recorder) Events() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.events
 }
 
 // History returns a copy of what was recorded so far, without logs and books.

@@ -61,6 +61,10 @@ func clockedBinary(t *testing.T, dir string) (bin string, c *clock) {
 		c.why = "the binary is given (" + harness.BinEnv + ")"
 		return harness.Binary(t), c
 	}
+	if harness.RaceDetector {
+		c.why = "under the race detector the server is the usual one"
+		return harness.Binary(t), c
+	}
 	bin = filepath.Join(dir, "rejoin")
 	if err := buildClocked(dir, bin); err != nil {
 		t.Fatalf("build with a clock that can be moved: %v", err)

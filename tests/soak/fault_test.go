@@ -213,7 +213,7 @@ func (s *soak) stalledReaders() {
 	var all []stalled
 	for _, u := range s.world {
 		for range each {
-			_, tap := u.rec.Tap(u.kind+"-stalled", "tcp", model.Asked{Replay: true}, nil)
+			tap := u.rec.Tap(u.kind+"-stalled", "tcp", model.Asked{Replay: true})
 			c, err := s.connect(harness.Context(s.t), "tcp", 4096, tap)
 			if err != nil {
 				s.t.Fatal(err)

@@ -135,7 +135,7 @@ func (r *reader) visit(ctx context.Context) error {
 	if err = errors.Join(tolerate(err), asker.Close()); err != nil || params == nil {
 		return err
 	}
-	_, tap := r.u.rec.Tap(r.name, r.transport, asked, nil)
+	tap := r.u.rec.Tap(r.name, r.transport, asked)
 	c, err := r.u.s.connect(ctx, r.transport, rcvbuf, tap)
 	if err != nil {
 		return tolerate(err)

@@ -175,9 +175,17 @@ func (s *soak) check() {
 	for _, err := range s.breaches {
 		s.t.Error(err)
 	}
-	if len(s.breaches) > 0 {
-		s.t.Fatalf("%s", s.rerun())
+	if len(s.breaches) == 0 {
+		return
 	}
+	for _, u := range s.world { // what the model says of it
+		h := u.rec.History()
+		h.Logs = u.logs
+		if err := h.ValidateViews(); err != nil {
+			s.t.Error(err)
+		}
+	}
+	s.t.Fatalf("%s", s.rerun())
 }
 
 func (s *soak) rerun() string { return fmt.Sprintf("run again with SOAK_SEED=%d", s.seed) }

@@ -1,0 +1,9 @@
+package stalled
+
+import (
+	"testing"
+
+	"rejoin/tests/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, harness.Children{"pour": pour}) }
