@@ -102,6 +102,9 @@ func printState(w *bufio.Writer, s *protocol.State) {
 		for n, o := range q.Options {
 			line("    %d %s", n+1, o.Label)
 		}
+		if q.OptionsOmitted > 0 {
+			line("    … %d more are not at hand", q.OptionsOmitted)
+		}
 	}
 }
 

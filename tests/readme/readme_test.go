@@ -64,10 +64,16 @@ func TestReadme(t *testing.T) {
 	if !harness.Within(3*time.Minute, func() bool { return listens() || len(ended) > 0 }) || len(ended) > 0 {
 		t.Fatal("the server of README.md does not come up")
 	}
+	runShell(t, tree, env, blocks)
+}
+
+// runShell runs blocks in one shell.
+func runShell(t *testing.T, tree string, env, blocks []string) {
+	t.Helper()
 	shell := exec.CommandContext(harness.Context(t), "bash", "-c", "set -eux\n"+strings.Join(blocks, ""))
 	shell.Dir, shell.Env = tree, env
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	shell.WaitDelay = 5 * time.Second // the second server keeps the pipe
+	shell.WaitDelay = 5 * time.Second // a server that the shell started keeps the pipe
 	printed, err := shell.CombinedOutput()
 	t.Logf("%s", printed)
 	if err != nil && !strings.Contains(err.Error(), exec.ErrWaitDelay.Error()) {
@@ -75,12 +81,14 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// shellBlocks returns the ```sh blocks but for those that the test treats apart.
+// shellBlocks returns the ```sh blocks but for those that the test treats apart,
+// and those about pi.
 func shellBlocks(t *testing.T) []string {
 	t.Helper()
 	var blocks []string
 	seen := map[string]bool{}
-	for _, b := range fenced(t, "README.md") {
+	general, _ := readme(t)
+	for _, b := range fenced(general, "sh") {
 		seen[b] = true
 		if b != serve && b != runTests {
 			blocks = append(blocks, b)
@@ -92,22 +100,32 @@ func shellBlocks(t *testing.T) []string {
 	return blocks
 }
 
-// fenced returns the ```sh blocks of a document.
-func fenced(t *testing.T, doc string) []string {
+// readme returns README.md without its section about pi, and that section.
+func readme(t *testing.T) (general, pi string) {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, doc))
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, rest, found := strings.Cut(string(text), "\n## With pi\n")
+	pi, after, more := strings.Cut(rest, "\n## ")
+	if !found || !more {
+		t.Fatal("README.md has no section about pi")
+	}
+	return before + "\n## " + after, pi
+}
+
+// fenced returns the blocks of a language in a text.
+func fenced(text, language string) []string {
 	var blocks []string
 	var in *strings.Builder
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		switch {
-		case line == "```sh\n":
+		case line == "```"+language+"\n":
 			in = &strings.Builder{}
 		case line == "```\n" && in != nil:
 			blocks = append(blocks, in.String())
