@@ -31,6 +31,8 @@ type Config struct {
 	Durability Durability   // zero: always
 	Shards     int          // zero: 8, at most 64; only at creation, later the stored number counts
 	MaxBytes   int64        // of all shards together; zero: 70 % of what the journal has plus the free space at start
+	Key        []byte       // encrypts the journal; zero: it is not. At least KeyBytesMin; the same at every start
+	Cipher     Cipher       // zero: that of the directory, chacha for a new one
 	Logger     *slog.Logger // zero: nothing is logged
 }
 
@@ -50,6 +52,10 @@ func (c Config) validate() error {
 		return errors.New("journal: Config.Dir is required")
 	case c.Shards < 1 || c.Shards > shardsMax:
 		return fmt.Errorf("journal: Config.Shards %d: must be 1 to %d", c.Shards, shardsMax)
+	case c.Key != nil && len(c.Key) < KeyBytesMin:
+		return fmt.Errorf("journal: Config.Key has %d bytes: must have %d", len(c.Key), KeyBytesMin)
+	case c.Cipher != "" && c.Cipher != CipherChaCha && c.Cipher != CipherAES:
+		return fmt.Errorf("journal: Config.Cipher %q: must be %s or %s", c.Cipher, CipherChaCha, CipherAES)
 	case c.MaxBytes < 0:
 		return fmt.Errorf("journal: Config.MaxBytes %d: must not be negative", c.MaxBytes)
 	}
@@ -95,7 +101,7 @@ type Node struct {
 // Start locks cfg.Dir, checks DATA/format, starts the embedded server (no
 // socket) and makes sure that every expected stream exists; it creates them at
 // the first start only. Errors: *LockedError, *FormatError,
-// *MissingStreamError, each with a message fit for the user; a context error.
+// *MissingStreamError, *KeyError, each with a message fit for the user; a context error.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -156,6 +162,9 @@ func (n *Node) closeDir(dir string) error {
 // openDir takes the data directory into use.
 func (n *Node) openDir() (err error) {
 	dir := n.cfg.Dir
+	if _, err := checkKey(&n.cfg); err != nil { // before anything is touched
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("journal: make data directory: %w", err)
 	}
@@ -163,6 +172,9 @@ func (n *Node) openDir() (err error) {
 		return err
 	}
 	if n.lock, err = lockDir(dir); err != nil {
+		return err
+	}
+	if err := n.openEncryption(); err != nil {
 		return err
 	}
 	if n.format, err = openFormat(dir, n.cfg.Shards); err != nil {
@@ -194,6 +206,7 @@ func (n *Node) startServer(ctx context.Context) error {
 		SyncAlways: d.always(), SyncInterval: d.Interval,
 		DisableJetStreamBanner: true,
 	}
+	n.encrypt(opts)
 	srv, err := server.NewServer(opts)
 	if err != nil {
 		return fmt.Errorf("journal: configure server: %w", err)

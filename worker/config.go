@@ -33,6 +33,7 @@ var ErrNotOwner = fmt.Errorf("worker: not the owner of the newest run: %w", jour
 type Config struct {
 	ID            string                   // bus address: one subject token. Required
 	DataDir       string                   // stderr tails are kept under DataDir/stderr. Required
+	StderrSeal    *Seal                    // of those files; nil: they are in clear
 	Adapters      map[string]agent.Adapter // by name. Required
 	Checkpoints   *snapshot.Store          // nil: none are taken, and no log is trimmed
 	Retention     snapshot.Retention       // of each session's log

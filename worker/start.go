@@ -171,6 +171,7 @@ func (s *session) spawn(ctx context.Context, argv []string) error {
 	s.mu.Unlock()
 	s.stdin = newStdin(c.stdin, s)
 	s.stderr = newStderrTail(s.w.cfg.DataDir, s.key, s.rec.Run, s.log)
+	s.stderr.seal = s.w.cfg.StderrSeal
 	return nil
 }
 

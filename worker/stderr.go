@@ -32,6 +32,7 @@ const (
 type stderrTail struct {
 	path string
 	log  *slog.Logger
+	seal *Seal // of the file; nil: in clear
 
 	mu   sync.Mutex
 	last []byte // at most twice StderrTailBytes
@@ -72,7 +73,7 @@ func (t *stderrTail) store(b []byte) error {
 	if t.file == nil || t.size+int64(len(b)) > 2*protocol.StderrTailBytes {
 		return t.rewrite()
 	}
-	n, err := t.file.Write(b)
+	n, err := t.file.Write(t.seal.seal(b))
 	t.size += int64(n)
 	return err
 }
@@ -91,14 +92,15 @@ func (t *stderrTail) rewrite() error {
 		return err
 	}
 	tail := t.bytes(protocol.StderrTailBytes)
-	if _, err := f.Write(tail); err != nil {
+	n, err := f.Write(t.seal.seal(tail))
+	if err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if err := os.Rename(t.path+".new", t.path); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	t.closeFile()
-	t.file, t.size = f, int64(len(tail))
+	t.file, t.size = f, int64(n)
 	return nil
 }
 
@@ -167,6 +169,11 @@ func keptRuns(dir string) ([]protocol.Run, error) {
 // StderrTailBytes of valid text; nothing when the run wrote nothing. For
 // read_stderr.
 func StderrTail(dataDir string, k protocol.Key, run protocol.Run) (string, error) {
+	return (*Seal)(nil).StderrTail(dataDir, k, run)
+}
+
+// StderrTail is the package's for files that were sealed by s.
+func (s *Seal) StderrTail(dataDir string, k protocol.Key, run protocol.Run) (string, error) {
 	if err := checkKey(k); err != nil {
 		return "", err
 	}
@@ -188,7 +195,7 @@ func StderrTail(dataDir string, k protocol.Key, run protocol.Run) (string, error
 	case err != nil:
 		return "", fmt.Errorf("read stderr: %w", err)
 	}
-	return tailText(b, protocol.StderrTailBytes), nil
+	return tailText(s.open(b), protocol.StderrTailBytes), nil
 }
 
 // readStderr drains stderr to its end, whatever the journal does.

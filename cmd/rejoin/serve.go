@@ -63,6 +63,8 @@ has it read again what may change while it runs.`,
 	f.StringVar(&flags.TLS.Cert, "tls-cert", "", "certificate of tls:// listeners, PEM, with those between it and the root")
 	f.StringVar(&flags.TLS.Key, "tls-key", "", "private key of that certificate, PEM")
 	f.StringVar(&flags.TLS.ClientCA, "tls-client-ca", "", "CA that must have signed a certificate of each tls:// client, PEM")
+	f.StringVar(&flags.Encryption.KeyFile, "encrypt-key-file", "", "file with the key that the journal is encrypted with: 32 random bytes or more, raw, hex or base64; mode 0600")
+	f.StringVar((*string)(&flags.Encryption.Cipher), "encrypt-cipher", "", "chacha or aes (default: that of the data directory, chacha for a new one)")
 	f.StringVar(&flags.Durability, "durability", flags.Durability, "always, or how often the journal is synced to disk (1ms to 10m)")
 	f.BoolVar(&flags.AllowArgv, "allow-argv", false, "let clients start any program")
 	f.StringArrayVar(&flags.EnvAllow, "env-allow", nil, "variable of this environment that programs get, or a prefix with * after it; repeatable (default: see docs/operations.md)")
@@ -90,6 +92,8 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		"tls-cert":          func() { s.TLS.Cert = flags.TLS.Cert },
 		"tls-key":           func() { s.TLS.Key = flags.TLS.Key },
 		"tls-client-ca":     func() { s.TLS.ClientCA = flags.TLS.ClientCA },
+		"encrypt-key-file":  func() { s.Encryption.KeyFile = flags.Encryption.KeyFile },
+		"encrypt-cipher":    func() { s.Encryption.Cipher = flags.Encryption.Cipher },
 		"durability":        func() { s.Durability = flags.Durability },
 		"allow-argv":        func() { s.AllowArgv = flags.AllowArgv },
 		"env-allow":         func() { s.EnvAllow = flags.EnvAllow },

@@ -25,6 +25,7 @@ type settings struct {
 	Default    string                        `yaml:"default,omitempty"` // agent of a start_session that names none
 	Listen     []string                      `yaml:"listen,omitempty"`
 	TLS        tlsFiles                      `yaml:"tls,omitempty"`
+	Encryption encryption                    `yaml:"encryption,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
 	EnvAllow   []string                      `yaml:"envAllow,omitempty"` // of every agent, and of programs that admins start
@@ -59,6 +60,12 @@ type tlsFiles struct {
 	Cert     string `yaml:"cert,omitempty"`
 	Key      string `yaml:"key,omitempty"`
 	ClientCA string `yaml:"clientCA,omitempty"` // set: clients need a certificate that it signed
+}
+
+// encryption of the journal at rest. Without a key file there is none.
+type encryption struct {
+	KeyFile string         `yaml:"keyFile,omitempty"`
+	Cipher  journal.Cipher `yaml:"cipher,omitempty"` // chacha or aes; empty: that of the directory, chacha for a new one
 }
 
 // retention says how much of each session's log is kept. A zero field sets no
@@ -129,6 +136,7 @@ func (s *settings) resolve() error {
 		{s.resolveAgents, []string{"env-allow"}},
 		{s.resolveListeners, []string{"listen", "no-auth", "tls-cert", "tls-key", "tls-client-ca"}},
 		{s.resolveAuth, []string{"token", "token-file", "no-auth"}},
+		{s.resolveEncryption, []string{"encrypt-key-file", "encrypt-cipher"}},
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
 		{s.resolveRetention, nil},
 		{s.resolveLog, []string{"log-format", "log-level"}},
@@ -233,6 +241,16 @@ func (s *settings) resolveAuth() error {
 	}
 	if given > 1 {
 		return errors.New("--token, --token-file and --no-auth exclude each other")
+	}
+	return nil
+}
+
+func (s *settings) resolveEncryption() error {
+	switch e := s.Encryption; {
+	case e.Cipher != "" && e.KeyFile == "":
+		return errors.New("encryption.cipher (--encrypt-cipher) needs a key: encryption.keyFile (--encrypt-key-file)")
+	case e.Cipher != "" && e.Cipher != journal.CipherChaCha && e.Cipher != journal.CipherAES:
+		return fmt.Errorf("encryption.cipher (--encrypt-cipher) is %q, want %s or %s", e.Cipher, journal.CipherChaCha, journal.CipherAES)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type server struct {
 	gateway   *gateway.Server
 	listeners []*gatewaytcp.Listener
 	tokenFile string
+	seal      *worker.Seal             // of stderr files; nil: in clear
 	certs     *gatewaytcp.Certificates // nil: no tls:// listener
 }
 
@@ -60,16 +61,21 @@ func adapters() map[string]agent.Adapter {
 // build starts the journal, settles what an earlier process left, and opens the
 // listeners. Nothing is accepted and no child is started yet.
 func build(ctx context.Context, cfg *settings, again *reloads, log *slog.Logger) (*server, error) {
-	if err := os.MkdirAll(cfg.dataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make data directory %s: %w", cfg.dataDir, cause(err))
-	}
 	s := &server{cfg: cfg, log: log, again: again}
 	err := s.loadCertificates()
 	if err != nil {
 		return nil, err
 	}
-	s.node, err = journal.Start(ctx, journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, Logger: log})
-	if err != nil {
+	jc := journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, Cipher: cfg.Encryption.Cipher, Logger: log}
+	if cfg.Encryption.KeyFile != "" {
+		if jc.Key, err = readKeyFile(cfg.Encryption.KeyFile); err != nil {
+			return nil, err
+		}
+		if s.seal, err = worker.NewSeal(jc.Key); err != nil {
+			return nil, err
+		}
+	}
+	if s.node, err = journal.Start(ctx, jc); err != nil {
 		return nil, err
 	}
 	err = removeReady(cfg.readyFile) // this process has the lock: it is an earlier server's
@@ -122,13 +128,13 @@ func (s *server) assemble(ctx context.Context) error {
 	checkpoints := snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
 	kept := snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents}
 	bc.Checkpoints, bc.Retention = checkpoints, kept
-	bc.Token, bc.StderrTail, bc.RemoveFiles, bc.Logger = token, worker.StderrTail, worker.RemoveFiles, s.log
+	bc.Token, bc.StderrTail, bc.RemoveFiles, bc.Logger = token, s.seal.StderrTail, worker.RemoveFiles, s.log
 	s.broker, err = broker.New(bc, s.node, folds)
 	if err != nil {
 		return err
 	}
 	s.worker, err = worker.New(worker.Config{
-		ID: workerID, DataDir: s.cfg.dataDir, Adapters: adapters(), Checkpoints: checkpoints,
+		ID: workerID, DataDir: s.cfg.dataDir, StderrSeal: s.seal, Adapters: adapters(), Checkpoints: checkpoints,
 		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
