@@ -26,6 +26,8 @@ type Broker struct {
 	starts   *starts
 	ledgers  *ledgers
 	restarts *restarts
+	tokens   *tokens
+	quota    *quota
 	settling *agenda // ends of sessions that are not on disk yet
 	deleting *agenda // deletes that are not finished
 
@@ -54,8 +56,13 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 		deleted: make(map[int]func(protocol.Key)), works: make(map[int]context.CancelFunc),
 		feeds: make(map[string]*Feed),
 	}
+	var err error
+	if b.tokens, err = newTokens(cfg); err != nil {
+		return nil, err
+	}
 	b.registry = newRegistry(b.changed)
 	b.registry.deciding = b.decide
+	b.quota = newQuota(cfg.SessionsPerToken, b.registry)
 	return b, nil
 }
 

@@ -41,9 +41,13 @@ type Config struct {
 	Workers   []string // worker ids, at least one
 	AllowArgv bool     // admins may start any program
 	EnvAllow  []string // what of the server's environment every child gets, as in AgentConfig
-	Token     string   // empty: no authentication
-	DataDir   string   // stderr tails are under DataDir/stderr
-	Version   string   // shown in logs
+	Token     string   // the server's own, of the local admin; empty: there is none
+	TokenFile string   // see AddToken; it may come later. Empty: none. Without either nothing is asked for
+	// SessionsPerToken bounds the live sessions of each token of the token file.
+	// Zero means protocol.SessionsPerTokenDefault.
+	SessionsPerToken int
+	DataDir          string // stderr tails are under DataDir/stderr
+	Version          string // shown in logs
 	// StderrTail and RemoveFiles are the worker's, which keeps what sessions have
 	// besides their log. Without the first read_stderr is unsupported; without the
 	// second a delete leaves those files.
@@ -66,6 +70,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.SessionsPerToken == 0 {
+		c.SessionsPerToken = protocol.SessionsPerTokenDefault
 	}
 	if c.Default == "" && len(c.Agents) == 1 {
 		for name := range c.Agents {

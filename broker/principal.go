@@ -1,8 +1,7 @@
 package broker
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"fmt"
 
 	"rejoin/protocol"
 )
@@ -13,33 +12,50 @@ type Role uint8
 // The roles; each may do what those before it may.
 const (
 	RoleObserver Role = iota // read
-	RoleOperator             // start, command, stop, delete
+	RoleOperator             // start configured agents, command, stop, delete, read stderr
 	RoleAdmin                // start any program
 )
 
-// Principal is who a connection is.
+// roleNames are the roles as they are written.
+var roleNames = [...]string{"observer", "operator", "admin"}
+
+// String is the role as it is written.
+func (r Role) String() string {
+	if int(r) < len(roleNames) {
+		return roleNames[r]
+	}
+	return fmt.Sprintf("role %d", r)
+}
+
+// ParseRole is the inverse of String.
+func ParseRole(s string) (Role, error) {
+	for i, name := range roleNames {
+		if s == name {
+			return Role(i), nil
+		}
+	}
+	return 0, fmt.Errorf("role %q: want admin, operator or observer", s)
+}
+
+// Principal is who a connection is. Two of the same token are equal for as long
+// as its line of the token file says the same.
 type Principal struct {
-	Name      string
+	Name      string // of the token; it stands in events
 	Workspace string
 	Role      Role
+	Token     string // id of the token; empty: the server's own
+	ExpiresMs int64  // ms since 1970; 0: never
+	mark      [8]byte
 }
 
-// Authenticate returns who presents token. With no token configured everybody
-// is the admin. The comparison takes the same time for every token.
-func (b *Broker) Authenticate(token string) (Principal, bool) { // I-A1
-	admin := Principal{Name: "admin", Workspace: protocol.DefaultWorkspace, Role: RoleAdmin}
-	if b.cfg.Token == "" {
-		return admin, true
-	}
-	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(b.cfg.Token))
-	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-		return Principal{}, false
-	}
-	return admin, true
-}
+// LocalName is the name of whoever shows the server's own token: the admin of the
+// workspace protocol.DefaultWorkspace.
+const LocalName = "admin"
 
-// AuthRequired reports whether a token is configured.
-func (b *Broker) AuthRequired() bool { return b.cfg.Token != "" }
+// Local is that admin; also everybody where no token is asked for.
+func Local() Principal {
+	return Principal{Name: LocalName, Workspace: protocol.DefaultWorkspace, Role: RoleAdmin}
+}
 
 // need refuses a principal below role.
 func (p Principal) need(role Role) error {

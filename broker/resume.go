@@ -59,8 +59,13 @@ func (b *Broker) Resume(
 	if running(rec) {
 		return info, nil
 	}
+	leave, err := b.quota.enter(p, rec.Key())
+	if err != nil {
+		return protocol.SessionInfo{}, err
+	}
+	defer leave()
 	b.restarts.done(rec.Key())
-	info, err = b.resume(ctx, rec)
+	info, err = b.resume(ctx, rec, p.Token)
 	return info, outward(err)
 }
 
@@ -113,10 +118,11 @@ func (b *Broker) meets(ctx context.Context, rec *protocol.SessionRecord, info pr
 	return nil
 }
 
-// resume grants the next run to a worker and has it start there. When that
+// resume grants the next run to a worker and has it start there, for the token of
+// that id. When that
 // fails, the registry is set right again from the log. The caller holds the
 // session's lock.
-func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord) (protocol.SessionInfo, error) { // I-B2
+func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, startedBy string) (protocol.SessionInfo, error) { // I-B2
 	k := seen.Key()
 	if len(seen.Argv) == 0 {
 		return protocol.SessionInfo{}, protocol.Errorf(protocol.ReasonUnsupported, "session %s cannot be resumed", k.Session)
@@ -134,6 +140,7 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord) (prot
 			return errRunning
 		}
 		r.Run++
+		r.StartedBy = startedBy
 		r.Owner, r.Status, r.Settled, r.UpdatedAt = owner, protocol.StatusStarting, false, b.nowMs()
 		return nil
 	})

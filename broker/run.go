@@ -35,6 +35,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	defer deaf()
 	var wg sync.WaitGroup
 	wg.Go(func() { b.follow(ctx) })
+	wg.Go(func() { b.tokens.run(ctx) })
 	wg.Go(func() { b.askAround(ctx) })
 	wg.Go(func() { b.retainAll(ctx) })
 	wg.Go(func() { b.settling.run(ctx, func(k protocol.Key) { b.markSettled(ctx, k) }) })
@@ -172,7 +173,7 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 	work, done := b.work(ctx, 2*startTimeout)
 	defer done()
 	b.restarts.try(k) // before: the new child may fail, and be planned for, while we are here
-	_, err = b.resume(work, rec)
+	_, err = b.resume(work, rec, rec.StartedBy)
 	b.restarts.tried(k)
 	if err == nil {
 		return

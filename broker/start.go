@@ -108,7 +108,7 @@ func (b *Broker) startNew(
 	rec.Epoch, rec.Run, rec.Floor = protocol.NewEpoch(now), 1, 1
 	rec.Shard, rec.Owner = b.node.ShardOf(rec.Key()), b.worker()
 	rec.CreatedAt, rec.UpdatedAt = now.UnixMilli(), now.UnixMilli()
-	rec.StartKey = startKey(p.Workspace, s.CommandID)
+	rec.StartedBy, rec.StartKey = p.Token, startKey(p.Workspace, s.CommandID)
 	fill(rec, len(s.Argv) == 0, s.Args)
 
 	ctx, done := b.work(ctx, startTimeout+abortTimeout)
@@ -121,6 +121,11 @@ func (b *Broker) startNew(
 	if taken := b.registry.record(rec.Key()); taken != nil {
 		return protocol.SessionInfo{}, sessionTaken(rec.ID)
 	}
+	leave, err := b.quota.enter(p, rec.Key())
+	if err != nil {
+		return protocol.SessionInfo{}, err
+	}
+	defer leave()
 	if rec.StartKey != "" {
 		r := reservation{SessionID: rec.ID, ParamsHash: hash, At: rec.CreatedAt}
 		if err := b.starts.reserve(ctx, rec.StartKey, old, r); err != nil {

@@ -17,6 +17,7 @@ import (
 type authority interface {
 	Authenticate(token string) (broker.Principal, bool)
 	AuthRequired() bool
+	Valid(p broker.Principal) bool
 }
 
 // lifecycle starts and ends sessions.

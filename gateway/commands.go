@@ -111,9 +111,11 @@ func (c *conn) command(ctx context.Context, r *request, session string, in proto
 	in.Client = protocol.CommandClient{Name: r.who.Name, Connection: c.id}
 	res, err := c.srv.commands.Command(ctx, r.who, session, in)
 	if err != nil {
-		return reply{}, err
+		return reply{command: in.ID}, err
 	}
-	return encode(res)
+	rep, err := encode(res)
+	rep.command = in.ID
+	return rep, err
 }
 
 // checkMinted refuses an id of the server's form that the session does not know:

@@ -21,6 +21,15 @@ type Config struct {
 	WriteTimeout time.Duration
 	// ConnectionsMax over all listeners. Zero means protocol.ConnectionsMaxDefault.
 	ConnectionsMax int
+	// ConnectionsPerToken over all listeners, for each token of a token file. Zero
+	// means protocol.ConnectionsPerTokenDefault.
+	ConnectionsPerToken int
+	// AuthFailures is how many wrong tokens an address may show within
+	// protocol.AuthFailureWindow. Zero means protocol.AuthFailuresDefault.
+	AuthFailures int
+	// Audit takes what the audit log is to know; it must not block. Nil: nothing
+	// is audited.
+	Audit func(AuditEntry)
 	// ServerID and Version are shown by server_status.
 	ServerID string
 	Version  string
@@ -43,6 +52,12 @@ func (c Config) withDefaults() Config {
 	if c.ConnectionsMax == 0 {
 		c.ConnectionsMax = protocol.ConnectionsMaxDefault
 	}
+	if c.ConnectionsPerToken == 0 {
+		c.ConnectionsPerToken = protocol.ConnectionsPerTokenDefault
+	}
+	if c.AuthFailures == 0 {
+		c.AuthFailures = protocol.AuthFailuresDefault
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -63,6 +78,10 @@ func (c Config) Validate() error {
 		return errors.New("gateway: WriteTimeout is negative")
 	case c.ConnectionsMax < 0:
 		return errors.New("gateway: ConnectionsMax is negative")
+	case c.ConnectionsPerToken < 0:
+		return errors.New("gateway: ConnectionsPerToken is negative")
+	case c.AuthFailures < 0:
+		return errors.New("gateway: AuthFailures is negative")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,10 @@ import (
 
 // drainTimeout bounds what a connection may still send when its server stops.
 const drainTimeout = time.Second
+
+// connectionIDs bounds the ids of connections: JSON numbers that every client
+// can hold.
+const connectionIDs = 1 << 53
 
 // conn is one connection. Its reader and its writer meet in the fields under mu.
 type conn struct {
@@ -29,14 +34,16 @@ type conn struct {
 	reason   string
 	authTime *time.Timer // nil when no authentication is required
 	cutter   *time.Timer // set by drain
-	rejected bool        // the reader's: a wrong token was shown
+	expeller *time.Timer // set by expel; guarded by mu
+	refused  *refusal    // the reader's: the connection ends with the answers of this line
 
 	mu   sync.Mutex
 	work sync.Cond // the writer waits here
 	room sync.Cond // the reader and heavy jobs wait here
 
-	who    broker.Principal
-	authed bool
+	who     broker.Principal
+	authed  bool
+	counted *broker.Principal // as whom the census counts it; nil: not yet
 
 	// Of the end. Dead: the pipe is cut, nothing can be sent. Closing: no request
 	// is read and no event pulled, the answers at hand are sent. Draining: the
@@ -60,7 +67,8 @@ type conn struct {
 }
 
 func newConn(s *Server, p Pipe, address string) *conn {
-	c := &conn{srv: s, pipe: p, id: s.nextConn.Add(1), address: address}
+	// Ids are random: numbers in a row would tell a client how many others came.
+	c := &conn{srv: s, pipe: p, id: rand.Uint64N(connectionIDs-1) + 1, address: address}
 	c.work.L = &c.mu
 	c.room.L = &c.mu
 	c.half, _ = p.(HalfCloser)
@@ -81,6 +89,17 @@ func (c *conn) run(ctx context.Context) {
 	end.wait(c)
 }
 
+// enterUnasked makes it the connection of whoever comes, where no token is asked
+// for.
+func (c *conn) enterUnasked() {
+	who, ok := c.srv.auth.Authenticate("")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ok && c.srv.census.enter(who, c.srv.cfg.ConnectionsPerToken) {
+		c.who, c.authed, c.counted = who, true, &who
+	}
+}
+
 // ending is what run needs after the reader's end.
 type ending struct {
 	sc      scope
@@ -95,7 +114,7 @@ func (c *conn) begin(ctx context.Context) *ending {
 	reads, cancel := context.WithCancel(ctx)
 	e := &ending{sc: scope{effects: ctx, reads: reads}, cancel: cancel, drained: make(chan struct{})}
 	if !c.srv.auth.AuthRequired() {
-		c.who, c.authed = c.srv.auth.Authenticate("")
+		c.enterUnasked()
 	}
 	if !c.authed {
 		within := c.srv.cfg.AuthTimeout
@@ -124,6 +143,11 @@ func (e *ending) wait(c *conn) {
 	if c.authTime != nil {
 		c.authTime.Stop()
 	}
+	c.mu.Lock()
+	if c.expeller != nil {
+		c.expeller.Stop()
+	}
+	c.mu.Unlock()
 	c.releaseAll()
 	c.releaseWatches()
 }

@@ -169,7 +169,8 @@ type fakeWorld struct {
 	token   string
 	role    broker.Role
 	deleted map[string]bool
-	calls   []string // effects, in the order in which they happened
+	revoked map[string]bool // tokens, by id
+	calls   []string        // effects, in the order in which they happened
 	before  func(call string)
 	feed    fakeFeed
 	verify  func(context.Context) // asked before each
@@ -204,6 +205,12 @@ func (w *fakeWorld) Authenticate(token string) (broker.Principal, bool) {
 	return broker.Principal{Name: "test", Workspace: protocol.DefaultWorkspace, Role: w.role}, w.token == "" || token == w.token
 }
 func (w *fakeWorld) AuthRequired() bool { return w.token != "" }
+
+func (w *fakeWorld) Valid(p broker.Principal) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.revoked[p.Token]
+}
 
 func (w *fakeWorld) Log(_ context.Context, _ broker.Principal, session string) (journal.Log, error) {
 	w.mu.Lock()

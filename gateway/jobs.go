@@ -186,21 +186,33 @@ func (c *conn) performTask(sc scope, t *task, soFar int) reply {
 		t.err = protocol.Errorf(protocol.ReasonOverloaded, "the answers of one batch exceed %d bytes", protocol.ResponseBytesQueued)
 		return reply{}
 	}
+	rep, err := c.perform(sc, t)
+	if err != nil {
+		rep = reply{session: rep.session, command: rep.command}
+		t.err = c.wireError(t.m.name, err)
+	}
+	c.auditCall(t.m, &t.request, rep, t.err)
+	t.result = rep.result
+	return rep
+}
+
+// perform runs the handler of t, unless the token by which it came is good no
+// more, or the server stops.
+func (c *conn) perform(sc scope, t *task) (reply, error) {
 	ctx := sc.reads
 	if t.m.effect {
 		ctx = sc.effects
 	}
-	if ctx.Err() != nil {
-		t.err = errStopping()
-		return reply{}
+	who, _ := c.principal()
+	switch {
+	case !c.srv.auth.Valid(t.request.who):
+		return reply{}, errTokenGone()
+	case who != t.request.who: // a later request of the same batch showed another token
+		return reply{}, errInUse()
+	case ctx.Err() != nil:
+		return reply{}, errStopping()
 	}
-	rep, err := c.protect(ctx, t)
-	if err != nil {
-		t.err = c.wireError(t.m.name, err)
-		return reply{}
-	}
-	t.result = rep.result
-	return rep
+	return c.protect(ctx, t)
 }
 
 // protect turns a panic of a handler into an error that carries its stack to the
@@ -239,11 +251,14 @@ type request struct {
 }
 
 // A reply is what a handler gives: the result; then runs under conn.mu when the
-// response is queued, after runs outside it afterwards.
+// response is queued, after runs outside it afterwards. Session and command are
+// for the audit log, where the parameters do not name them.
 type reply struct {
-	result []byte
-	then   func()
-	after  func()
+	result  []byte
+	then    func()
+	after   func()
+	session string
+	command string
 }
 
 // addKey adds a session to those the job touches.
@@ -285,16 +300,22 @@ func (c *conn) prepareTask(call protocol.Call, t *task, j *job) *protocol.Error 
 	if m.answered && t.id == nil {
 		return protocol.Errorf(protocol.ReasonInvalidRequest, "%s needs an id", m.name) // seen by nobody
 	}
-	if authed && who.Role < m.role {
-		return protocol.Errorf(protocol.ReasonForbidden, "%s is not allowed for this token", m.name)
+	if authed && !c.srv.auth.Valid(who) {
+		c.expel()
+		return errTokenGone()
 	}
 	raw := call.Params
 	if m.inline == nil {
 		raw = bytes.Clone(raw)
 	}
 	params, err := protocol.ParseParams(raw)
+	if authed && who.Role < m.role {
+		err = protocol.Errorf(protocol.ReasonForbidden, "%s is not allowed for this token", m.name)
+	}
 	if err != nil {
-		return c.wireError(m.name, err)
+		e := c.wireError(m.name, err)
+		c.auditCall(m, &request{who: who, params: params}, reply{}, e)
+		return e
 	}
 	if m.inline != nil {
 		if t.result, err = m.inline(c, params); err != nil {

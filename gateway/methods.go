@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"strconv"
 
 	"rejoin/broker"
@@ -104,23 +103,6 @@ func session(p protocol.Params) (string, error) {
 	return id, err
 }
 
-func authenticate(c *conn, p protocol.Params) ([]byte, error) {
-	token, _, err := p.String("token")
-	who, ok := c.srv.auth.Authenticate(token)
-	if !ok || err != nil { // a token that is no string is a wrong one
-		c.rejected = true
-		c.srv.log.Warn("invalid token", slog.Uint64(protocol.LogConn, c.id), slog.String("peer", c.pipe.Name()))
-		return nil, protocol.Errorf(protocol.ReasonAuthFailed, "invalid token")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.who, c.authed = who, true
-	if c.authTime != nil {
-		c.authTime.Stop()
-	}
-	return []byte(`{"authenticated":true}`), nil
-}
-
 // ping answers with the head of each subscription, so that a client may notice
 // a silent gap.
 func ping(c *conn, _ protocol.Params) ([]byte, error) {
@@ -155,6 +137,7 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	own := c.srv.census.space(r.who.Workspace)
 	return encode(struct {
 		ID            string                 `json:"id"`
 		Address       string                 `json:"address"`
@@ -163,11 +146,11 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 		UptimeMs      int64                  `json:"uptimeMs"`
 		Durability    string                 `json:"durability"`
 		Sessions      []protocol.SessionInfo `json:"sessions"`
-		Connections   int                    `json:"connections"`
+		Connections   int64                  `json:"connections"`
 		Subscriptions int64                  `json:"subscriptions"`
 	}{
 		c.srv.cfg.ServerID, c.address, "running", c.srv.cfg.Version, c.srv.cfg.Now().Sub(c.srv.started).Milliseconds(), c.srv.durability,
-		orEmpty(list), c.srv.connections(), c.srv.subscriptions.Load(),
+		orEmpty(list), own.connections.Load(), own.subscriptions.Load(),
 	})
 }
 

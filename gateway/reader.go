@@ -78,10 +78,9 @@ func (c *conn) take(sc scope, frame []byte) {
 	for _, call := range m.Calls {
 		c.prepare(call, j)
 	}
-	if c.rejected {
-		j.refuse(errAuthRequired())
-		c.answer(j.answers(), nil)
-		c.finish(CloseUnauthorized, "invalid token")
+	if c.refused != nil {
+		c.refuse(j, errAuthRequired())
+		c.finish(c.refused.code, c.refused.reason)
 		return
 	}
 	if j.decided() {
@@ -92,8 +91,7 @@ func (c *conn) take(sc scope, frame []byte) {
 		j.tasks[i].own()
 	}
 	if !c.admit(sc, j) {
-		j.refuse(protocol.Errorf(protocol.ReasonOverloaded, "more than %d requests wait on this connection", protocol.RequestsQueuedMax))
-		c.answer(j.answers(), nil)
+		c.refuse(j, protocol.Errorf(protocol.ReasonOverloaded, "more than %d requests wait on this connection", protocol.RequestsQueuedMax))
 	}
 }
 
@@ -116,11 +114,13 @@ func (j *job) answers() []byte {
 	return closeBatch(out, j.batch)
 }
 
-// refuse answers everything that is left to do with err.
-func (j *job) refuse(err *protocol.Error) {
+// refuse answers everything that is left to do of j with err.
+func (c *conn) refuse(j *job, err *protocol.Error) {
 	for i := range j.tasks {
 		if t := &j.tasks[i]; t.m != nil {
+			c.auditCall(t.m, &t.request, reply{}, err)
 			t.m, t.err = nil, err
 		}
 	}
+	c.answer(j.answers(), nil)
 }

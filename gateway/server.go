@@ -22,12 +22,12 @@ type Server struct {
 	started time.Time
 	backends
 
-	nextConn         atomic.Uint64
-	nextSubscription atomic.Uint64 // ids are never reused in this process
-	subscriptions    atomic.Int64
-	verifying        chan struct{} // capacity verifiesMax; full: verify_session is refused
+	census        *census
+	attempts      *attempts
+	subscriptions atomic.Int64  // of all workspaces
+	verifying     chan struct{} // capacity verifiesMax; full: verify_session is refused
 
-	forget   func()         // ends the broker's callback
+	forget   func()         // ends the broker's callbacks
 	deleting sync.WaitGroup // goroutines of sessionDeleted
 
 	mu     sync.Mutex
@@ -51,13 +51,20 @@ func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, fol
 		watches: hubWatches{hub}, history: nodeHistory{node}, folds: folds,
 		durability: node.Durability().String(),
 	})
-	s.forget = b.OnDeleted(s.sessionDeleted)
+	deaf, blind := b.OnDeleted(s.sessionDeleted), b.OnTokens(s.tokensChanged)
+	s.forget = func() {
+		deaf()
+		blind()
+	}
 	return s, nil
 }
 
 func newServer(cfg Config, b backends) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, forget: func() {}, conns: make(map[*conn]struct{}), verifying: make(chan struct{}, verifiesMax)}
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, forget: func() {}, conns: make(map[*conn]struct{}),
+		census: newCensus(), attempts: newAttempts(cfg.AuthFailures), verifying: make(chan struct{}, verifiesMax),
+	}
 	s.ending, s.stop = context.WithCancel(context.Background()) //nolint:contextcheck // the server's own life, ended by Close
 	return s
 }
@@ -106,13 +113,10 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
+	if c.counted != nil { // nothing of the connection runs any more
+		s.census.leave(*c.counted)
+	}
 	s.log.Debug("connection closed", slog.Uint64(protocol.LogConn, c.id), slog.Int("code", c.code), slog.String("reason", c.reason))
-}
-
-func (s *Server) connections() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
 }
 
 // refuse answers a connection above the limit with one error and closes it.

@@ -18,7 +18,9 @@ func startSession(ctx context.Context, c *conn, r *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return encodeSession(info)
+	rep, err := encodeSession(info)
+	rep.session = info.ID
+	return rep, err
 }
 
 // parseStart reads the parameters of start_session: unknown ones are ignored,

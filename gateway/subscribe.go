@@ -127,7 +127,8 @@ func subscribe(ctx context.Context, c *conn, r *request) (reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	s := &subscription{c: c, id: c.srv.nextSubscription.Add(1), log: log, until: until, hasUntil: hasUntil}
+	own := c.srv.census.space(r.who.Workspace)
+	s := &subscription{c: c, id: own.lastID.Add(1), space: own, log: log, until: until, hasUntil: hasUntil}
 	if s.w, err = c.srv.watches.Watch(ctx, log); err != nil {
 		return reply{}, err
 	}

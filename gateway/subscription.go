@@ -10,8 +10,9 @@ import (
 
 // Why the server ends a subscription.
 const (
-	endUntil   = "until"
-	endDeleted = "deleted"
+	endUntil     = "until"
+	endDeleted   = "deleted"
+	endForbidden = "forbidden"
 )
 
 // A subscription is a cursor in a log. It carries no events: the connection's
@@ -19,6 +20,7 @@ const (
 type subscription struct {
 	c       *conn
 	id      uint64
+	space   *space // its workspace's share
 	log     journal.Log
 	w       watch
 	prefix  []byte      // of an event notification without epoch
@@ -138,6 +140,7 @@ func (c *conn) add(s *subscription) bool {
 	c.subs[s.id] = s
 	s.refs = 1
 	c.srv.subscriptions.Add(1)
+	s.space.subscriptions.Add(1)
 	return true
 }
 
@@ -152,6 +155,7 @@ func (c *conn) remove(s *subscription) bool {
 	delete(c.subs, s.id)
 	c.retired.add(s.id)
 	c.srv.subscriptions.Add(-1)
+	s.space.subscriptions.Add(-1)
 	c.work.Signal() // it may have been the last reason to stay
 	return true
 }

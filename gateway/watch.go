@@ -33,6 +33,7 @@ var _ feed = (*broker.Feed)(nil)
 type sessionWatch struct {
 	c     *conn
 	id    uint64
+	space *space // its workspace's share
 	feed  feed
 	heads bool        // it wants to know of heads and counts, too
 	woken atomic.Bool // set by Wake until the writer looks
@@ -93,7 +94,8 @@ func watchSessions(ctx context.Context, c *conn, r *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	w := &sessionWatch{c: c, id: c.srv.nextSubscription.Add(1), feed: c.srv.sessions.Feed(r.who), heads: heads}
+	own := c.srv.census.space(r.who.Workspace)
+	w := &sessionWatch{c: c, id: own.lastID.Add(1), space: own, feed: c.srv.sessions.Feed(r.who), heads: heads}
 	if !c.addWatch(w) {
 		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "more than %d watches on this connection", protocol.WatchesMax)
 	}
@@ -142,6 +144,7 @@ func (c *conn) addWatch(w *sessionWatch) bool {
 	}
 	c.watching[w.id] = w
 	c.srv.subscriptions.Add(1)
+	w.space.subscriptions.Add(1)
 	return true
 }
 
@@ -168,6 +171,7 @@ func (c *conn) removeWatch(w *sessionWatch) bool {
 	delete(c.watching, w.id)
 	c.retired.add(w.id)
 	c.srv.subscriptions.Add(-1)
+	w.space.subscriptions.Add(-1)
 	c.work.Signal() // it may have been the last reason to stay
 	return true
 }

@@ -26,6 +26,21 @@ const (
 	HandshakesMax         = 512   // per tls listener: connections that are not secured yet
 )
 
+// Limits of tokens.
+const (
+	TokensMax         = 4096    // in a token file
+	TokenFileBytesMax = 2 << 20 // a token file
+
+	ConnectionsPerTokenDefault = 1000 // of a token file's; the server's own has ConnectionsMaxDefault
+	SessionsPerTokenDefault    = 200  // live ones that a token of a token file started
+	AuthFailuresDefault        = 20   // wrong tokens of one address within AuthFailureWindow
+	AuthSourcesMax             = 4096 // addresses of wrong tokens that are remembered
+
+	AuditEntriesQueued = 4096     // that wait to be written to the audit log
+	AuditBytesMax      = 16 << 20 // of its file; then it is rotated
+	AuditFilesMax      = 8        // rotated ones that are kept
+)
+
 // Limits of child output and input.
 const (
 	EventBytesDefault    = 8 << 20   // --max-event-bytes: one line of a child
@@ -49,5 +64,6 @@ const (
 	GraceServerStop     = 4 * time.Second  // kill ladder of a server stop
 	GraceMax            = 5 * time.Minute
 	RestartWindow       = 10 * time.Minute
+	AuthFailureWindow   = time.Minute      // then an address may try again
 	DispatchTimeout     = 10 * time.Second // a command's answer from its owner; after it the outcome is unknown
 )

@@ -92,7 +92,8 @@ type SessionRecord struct {
 	Floor     Seq    `json:"floor"` // first retained seq
 	Exit      *Exit  `json:"exit,omitempty"`
 
-	StartKey string `json:"startKey,omitempty"` // registry key of the start_session that made it
+	StartedBy string `json:"startedBy,omitempty"` // id of the token that started or resumed it last; empty: the server's own
+	StartKey  string `json:"startKey,omitempty"`  // registry key of the start_session that made it
 }
 
 // Key returns the record's key.

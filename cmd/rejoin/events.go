@@ -70,10 +70,15 @@ func (a *app) events(ctx context.Context, c *conn, session string, o client.Subs
 	})
 }
 
-// sayGone tells why the server ended a subscription, unless it was asked to.
+// sayGone tells why the server ended a subscription, unless it was asked to. The
+// end of the token is an error.
 func (a *app) sayGone(session string, end *client.End) error {
-	if end.Reason == "until" {
+	switch end.Reason {
+	case "until":
 		return nil
+	case "forbidden":
+		_, err := fmt.Fprintf(a.err, "session %s: the token was revoked, was changed or has expired\n", session)
+		return errors.Join(err, &exitError{exitUnauthorised})
 	}
 	_, err := fmt.Fprintf(a.err, "session %s is %s\n", session, plainLine(end.Reason))
 	return err

@@ -18,7 +18,8 @@ import (
 type readyData struct {
 	PID       int             `json:"pid"`
 	Listeners []readyListener `json:"listeners"`
-	TokenFile string          `json:"tokenFile"` // empty: no token, or one given on the command line
+	TokenFile string          `json:"tokenFile"`        // empty: no token, or one given on the command line
+	Tokens    string          `json:"tokens,omitempty"` // the file with more tokens, which need not be there; empty: none
 	DataDir   string          `json:"dataDir"`
 }
 

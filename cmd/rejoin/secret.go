@@ -16,6 +16,10 @@ const tokenBytes = 16
 
 func tokenFile(dataDir string) string { return filepath.Join(dataDir, "token") }
 
+// tokensFile is where a data directory keeps the tokens of others, unless its
+// server was told another file.
+func tokensFile(dataDir string) string { return filepath.Join(dataDir, "tokens.yaml") }
+
 // readToken reads a token from a file; surrounding white space does not count.
 func readToken(path string) (string, error) {
 	b, err := os.ReadFile(path)

@@ -58,6 +58,7 @@ has it read again what may change while it runs.`,
 	f.BoolVar(&printOnly, "print-config", false, "print the configuration that results and exit")
 	f.StringVar(&flags.token, "token", "", "token that clients must give (default: REJOIN_TOKEN, else one made once in DATA-DIR/token)")
 	f.StringVar(&flags.tokenFile, "token-file", "", "file with that token")
+	f.StringVar(&flags.Tokens, "tokens", "", "file with more tokens, as `rejoin token add` writes it (default: DATA-DIR/tokens.yaml if there is one)")
 	f.BoolVar(&flags.noAuth, "no-auth", false, "ask for no token")
 	f.BoolVar(&flags.insecure, "insecure", false, "allow listening beyond this machine without TLS")
 	f.StringVar(&flags.TLS.Cert, "tls-cert", "", "certificate of tls:// listeners, PEM, with those between it and the root")
@@ -94,6 +95,7 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		"tls-client-ca":     func() { s.TLS.ClientCA = flags.TLS.ClientCA },
 		"encrypt-key-file":  func() { s.Encryption.KeyFile = flags.Encryption.KeyFile },
 		"encrypt-cipher":    func() { s.Encryption.Cipher = flags.Encryption.Cipher },
+		"tokens":            func() { s.Tokens = flags.Tokens },
 		"durability":        func() { s.Durability = flags.Durability },
 		"allow-argv":        func() { s.AllowArgv = flags.AllowArgv },
 		"env-allow":         func() { s.EnvAllow = flags.EnvAllow },

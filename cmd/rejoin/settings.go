@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/goccy/go-yaml"
@@ -29,6 +30,8 @@ type settings struct {
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
 	EnvAllow   []string                      `yaml:"envAllow,omitempty"` // of every agent, and of programs that admins start
+	Tokens     string                        `yaml:"tokens,omitempty"`   // token file; empty: DATA-DIR/tokens.yaml
+	Audit      string                        `yaml:"audit,omitempty"`    // audit log; empty: DATA-DIR/audit.log; off: none
 	Retention  retention                     `yaml:"retention,omitempty"`
 	Limits     limits                        `yaml:"limits"`
 	LogFormat  string                        `yaml:"logFormat,omitempty"`
@@ -84,6 +87,10 @@ type limits struct {
 	WriteTimeout    duration `yaml:"writeTimeout"`
 	MaxConnections  int      `yaml:"maxConnections"`
 	MaxSessions     int      `yaml:"maxSessions"` // children at a time
+
+	SessionsPerToken    int `yaml:"sessionsPerToken"` // of each token of the token file
+	ConnectionsPerToken int `yaml:"connectionsPerToken"`
+	AuthFailures        int `yaml:"authFailures"` // wrong tokens of an address in a minute
 }
 
 const (
@@ -108,6 +115,8 @@ func defaultSettings() settings {
 			MaxRequestBytes: protocol.RequestBytesDefault, MaxEventBytes: protocol.EventBytesDefault,
 			AuthTimeout: duration(protocol.AuthTimeoutDefault), WriteTimeout: duration(protocol.WriteTimeoutDefault),
 			MaxConnections: protocol.ConnectionsMaxDefault, MaxSessions: protocol.SessionsLiveDefault,
+			SessionsPerToken: protocol.SessionsPerTokenDefault, ConnectionsPerToken: protocol.ConnectionsPerTokenDefault,
+			AuthFailures: protocol.AuthFailuresDefault,
 		},
 		LogFormat: "text", LogLevel: "info",
 	}
@@ -135,7 +144,7 @@ func (s *settings) resolve() error {
 	}{
 		{s.resolveAgents, []string{"env-allow"}},
 		{s.resolveListeners, []string{"listen", "no-auth", "tls-cert", "tls-key", "tls-client-ca"}},
-		{s.resolveAuth, []string{"token", "token-file", "no-auth"}},
+		{s.resolveAuth, []string{"token", "token-file", "no-auth", "tokens"}},
 		{s.resolveEncryption, []string{"encrypt-key-file", "encrypt-cipher"}},
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
 		{s.resolveRetention, nil},
@@ -184,6 +193,7 @@ func (s *settings) brokerConfig() broker.Config {
 	return broker.Config{
 		Agents: s.Agents, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
 		AllowArgv: s.AllowArgv, EnvAllow: s.EnvAllow, DataDir: s.dataDir, Version: version(),
+		TokenFile: s.tokensFile(), SessionsPerToken: s.Limits.SessionsPerToken,
 	}
 }
 
@@ -242,6 +252,19 @@ func (s *settings) resolveAuth() error {
 	if given > 1 {
 		return errors.New("--token, --token-file and --no-auth exclude each other")
 	}
+	if s.noAuth && s.Tokens != "" {
+		return fmt.Errorf("%s says who may come and --no-auth lets everybody in: they exclude each other", s.named("tokens", "tokens"))
+	}
+	if s.Tokens != "" {
+		path, err := filepath.Abs(s.Tokens)
+		if err != nil {
+			return err
+		}
+		s.Tokens = path
+	}
+	if s.Audit != "" && s.Audit != auditOff && !filepath.IsAbs(s.Audit) {
+		return errors.New("audit must be an absolute path, or off")
+	}
 	return nil
 }
 
@@ -255,6 +278,31 @@ func (s *settings) resolveEncryption() error {
 	return nil
 }
 
+// auditOff is the audit log's name for none.
+const auditOff = "off"
+
+// auditFile is where the audit log is; empty for none.
+func (s *settings) auditFile() string {
+	switch s.Audit {
+	case auditOff:
+		return ""
+	case "":
+		return filepath.Join(s.dataDir, "audit.log")
+	}
+	return s.Audit
+}
+
+// tokensFile is the token file; empty when no token is asked for.
+func (s *settings) tokensFile() string {
+	switch {
+	case s.noAuth:
+		return ""
+	case s.Tokens != "":
+		return s.Tokens
+	}
+	return tokensFile(s.dataDir)
+}
+
 func (s *settings) resolveLimits() error {
 	l := &s.Limits
 	d := defaultSettings().Limits
@@ -264,6 +312,9 @@ func (s *settings) resolveLimits() error {
 	orDefault(&l.WriteTimeout, d.WriteTimeout)
 	orDefault(&l.MaxConnections, d.MaxConnections)
 	orDefault(&l.MaxSessions, d.MaxSessions)
+	orDefault(&l.SessionsPerToken, d.SessionsPerToken)
+	orDefault(&l.ConnectionsPerToken, d.ConnectionsPerToken)
+	orDefault(&l.AuthFailures, d.AuthFailures)
 	switch {
 	case l.MaxRequestBytes < requestBytesMin || l.MaxRequestBytes > requestBytesMax:
 		return fmt.Errorf("maxRequestBytes (--max-request-bytes) must be between %v and %v", size(requestBytesMin), size(requestBytesMax))
@@ -277,6 +328,12 @@ func (s *settings) resolveLimits() error {
 		return errors.New("maxConnections must be positive")
 	case l.MaxSessions < 0:
 		return errors.New("maxSessions must be positive")
+	case l.SessionsPerToken < 0:
+		return errors.New("sessionsPerToken must be positive")
+	case l.ConnectionsPerToken < 0:
+		return errors.New("connectionsPerToken must be positive")
+	case l.AuthFailures < 0:
+		return errors.New("authFailures must be positive")
 	}
 	return nil
 }

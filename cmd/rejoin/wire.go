@@ -19,6 +19,7 @@ import (
 	"rejoin/agent/pi"
 	"rejoin/agent/rpi"
 	"rejoin/broker"
+	"rejoin/cmd/rejoin/internal/audit"
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/journal"
@@ -43,6 +44,7 @@ type server struct {
 	broker    *broker.Broker
 	worker    *worker.Worker
 	gateway   *gateway.Server
+	audit     *audit.Log // nil: there is none
 	listeners []*gatewaytcp.Listener
 	tokenFile string
 	seal      *worker.Seal             // of stderr files; nil: in clear
@@ -105,6 +107,9 @@ func (s *server) unbuild(ctx context.Context) error {
 	if s.gateway != nil {
 		s.gateway.Close()
 	}
+	if s.audit != nil {
+		err = errors.Join(err, s.audit.Close())
+	}
 	return errors.Join(err, s.closeJournal(ctx))
 }
 
@@ -123,6 +128,9 @@ func (s *server) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat(s.cfg.Tokens); s.cfg.Tokens != "" && err != nil {
+		return fmt.Errorf("token file %s: %w; `rejoin token add --tokens %[1]s` makes one", s.cfg.Tokens, cause(err))
+	}
 	folds := snapshot.NewReader(s.node, adapters(), foldsKept)
 	bc := s.cfg.brokerConfig()
 	checkpoints := snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
@@ -133,6 +141,7 @@ func (s *server) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.again.add("tokens", s.broker.ReloadTokens)
 	s.worker, err = worker.New(worker.Config{
 		ID: workerID, DataDir: s.cfg.dataDir, StderrSeal: s.seal, Adapters: adapters(), Checkpoints: checkpoints,
 		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Logger: s.log,
@@ -143,9 +152,18 @@ func (s *server) assemble(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
+	var record func(gateway.AuditEntry)
+	if path := s.cfg.auditFile(); path != "" {
+		if s.audit, err = audit.Open(audit.Config{Path: path, Logger: s.log}); err != nil {
+			return err
+		}
+		record = s.audit.Record
+	}
 	s.gateway, err = gateway.New(gateway.Config{
+		Audit:           record,
 		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), AuthTimeout: time.Duration(s.cfg.Limits.AuthTimeout),
 		WriteTimeout: time.Duration(s.cfg.Limits.WriteTimeout), ConnectionsMax: s.cfg.Limits.MaxConnections,
+		ConnectionsPerToken: s.cfg.Limits.ConnectionsPerToken, AuthFailures: s.cfg.Limits.AuthFailures,
 		ServerID: s.node.Instance(), Version: version(), Logger: s.log,
 	}, s.broker, s.node.Hub(), s.node, folds)
 	if err != nil {
@@ -186,7 +204,7 @@ func (s *server) secret() (string, error) {
 }
 
 func (s *server) ready() readyData {
-	r := readyData{PID: os.Getpid(), TokenFile: s.tokenFile, DataDir: s.cfg.dataDir}
+	r := readyData{PID: os.Getpid(), TokenFile: s.tokenFile, Tokens: s.cfg.tokensFile(), DataDir: s.cfg.dataDir}
 	for _, l := range s.listeners {
 		r.Listeners = append(r.Listeners, readyListener{URL: l.URL(), Dialect: l.Dialect()})
 	}
@@ -240,7 +258,11 @@ func (s *server) stopAccepting() error {
 // run serves until ctx ends or a part fails, then stops in order. ready is called
 // once everything runs.
 func (s *server) run(ctx context.Context, ready func() error) error {
-	c := crew{failed: make(chan error, len(s.listeners)+2)} // room for every part
+	c := crew{failed: make(chan error, len(s.listeners)+3)} // room for every part
+	var a []*part
+	if s.audit != nil {
+		a = append(a, c.start(ctx, "audit log", s.audit.Run))
+	}
 	w := c.start(ctx, "worker", s.worker.Run)
 	b := c.start(ctx, "broker", s.broker.Run)
 	err := s.awaitWorker(ctx)
@@ -265,6 +287,7 @@ func (s *server) run(ctx context.Context, ready func() error) error {
 	stop(ls...) // connections
 	s.gateway.Close()
 	stop(b)
+	stop(a...) // nobody records any more
 	c.wg.Wait()
 	if err = errors.Join(err, s.closeJournal(ctx)); err == nil {
 		s.log.Info("stopped")
