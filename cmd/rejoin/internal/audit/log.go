@@ -154,6 +154,7 @@ func (l *Log) write(first gateway.AuditEntry) {
 	}
 	if err != nil {
 		l.lost.Add(n)
+		err = errors.Join(err, l.Close()) // the next write opens it again
 	} else {
 		l.told = lost
 	}
