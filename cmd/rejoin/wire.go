@@ -141,7 +141,9 @@ func (s *server) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.again.add("tokens", s.broker.ReloadTokens)
+	if s.cfg.tokensFile() != "" {
+		s.again.add("tokens", s.broker.ReloadTokens)
+	}
 	s.worker, err = worker.New(worker.Config{
 		ID: workerID, DataDir: s.cfg.dataDir, StderrSeal: s.seal, Adapters: adapters(), Checkpoints: checkpoints,
 		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Logger: s.log,

@@ -52,7 +52,7 @@ func TestHangups(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	log.shows(t, "nothing to reload")
+	log.shows(t, "msg=reloaded what=tokens")
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
