@@ -12,6 +12,9 @@ import (
 
 // Object returns the members of a JSON object; of anything else none.
 func Object(raw []byte) protocol.Params {
+	for len(raw) > 0 && (raw[0] == ' ' || raw[0] == '\t' || raw[0] == '\r' || raw[0] == '\n') {
+		raw = raw[1:]
+	}
 	if len(raw) == 0 || raw[0] != '{' {
 		return protocol.Params{}
 	}
