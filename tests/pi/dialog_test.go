@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"rejoin/protocol"
@@ -84,6 +85,50 @@ func TestAnsweredByTheSecondOfTwo(t *testing.T) {
 		if n := c.count(is(protocol.TypeInteraction)); n != 1 {
 			t.Errorf("a client saw %d resolutions", n)
 		}
+	}
+}
+
+// Only what answers the question reaches pi, by verb or by raw send; what is refused
+// leaves it open.
+func TestOnlyAnAnswerPasses(t *testing.T) {
+	w := newWorld(t, options{extension: "ask.ts"})
+	c := w.start()
+	refused := func(method string, params map[string]any) {
+		t.Helper()
+		_, err := c.try(method, params)
+		var rpc *harness.RPCError
+		if !errors.As(err, &rpc) || rpc.Code != -32602 {
+			t.Errorf("%s %v: %v", method, params, err)
+		}
+	}
+	ask := func(prompt string) (dialog string, i protocol.Interaction) {
+		t.Helper()
+		c.prompt(prompt)
+		asked, _ := c.await("the question", is("extension_ui_request"))
+		var e struct{ ID string }
+		decode(t, asked.Body, &e)
+		return e.ID, c.state(asked.Seq).Pending[0]
+	}
+	raw := func(id, members string) map[string]any {
+		return map[string]any{"command": json.RawMessage(`{"type":"extension_ui_response","id":"` + id + `",` + members + `}`)}
+	}
+	dialog, i := ask("run echo choose >> ran")
+	for _, members := range []string{`"value":"maybe"`, `"confirmed":true`, `"value":0`, `"cancelled":"no"`} {
+		refused("send", raw(dialog, members))
+	}
+	refused("respond", map[string]any{"interactionId": i.InteractionID, "outcome": "answer", "value": "maybe"})
+	refused("respond", map[string]any{"interactionId": i.InteractionID, "outcome": "allow"})
+	c.do("send", raw(dialog, `"value":"yes"`))
+	c.await("the end", settled)
+	dialog, i = ask("run echo edit >> ran")
+	if i.Kind != "editor" || i.Message != "echo edit >> ran" || i.Truncated != 0 {
+		t.Errorf("asked: %+v", i)
+	}
+	refused("send", raw(dialog, `"confirmed":true`))
+	c.do("respond", map[string]any{"interactionId": i.InteractionID, "outcome": "answer", "value": i.Message})
+	c.await("the end", settled)
+	if got := w.lines("ran"); !slices.Equal(got, []string{"choose", "edit"}) {
+		t.Errorf("the tools left %q", got)
 	}
 }
 
