@@ -86,6 +86,8 @@ type Node struct {
 	kvjs   jetstream.JetStream // on kv
 	snapjs jetstream.JetStream // on snap
 
+	snapFresh freshness
+
 	turns []*turnstile // one per shard
 	rd    *reader
 	hub   *Hub
@@ -111,6 +113,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, fmt.Errorf("journal: data directory: %w", err)
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}}
+	n.snapFresh.turn = make(chan struct{}, 1)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -29,12 +30,16 @@ var ErrNoBlob = errors.New("journal: no such blob")
 // Snaps keeps blobs beside logs, under names of their own, on a connection of
 // their own: bulk there does not delay records. Safe for concurrent use.
 type Snaps struct {
-	nc *nats.Conn
-	js jetstream.JetStream
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	fresh *freshness
+	log   *slog.Logger
 }
 
 // Snaps returns the node's blobs.
-func (n *Node) Snaps() *Snaps { return &Snaps{nc: n.snap, js: n.snapjs} }
+func (n *Node) Snaps() *Snaps {
+	return &Snaps{nc: n.snap, js: n.snapjs, fresh: &n.snapFresh, log: n.log}
+}
 
 func snapConfig(maxBytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
@@ -64,12 +69,16 @@ func (s *Snaps) subject(l Log, name string) (string, error) {
 
 // Put stores a blob under a name of up to 64 characters [A-Za-z0-9_-], in place
 // of one that was there. It is durable when Put returns. A blob over 4 MiB is
-// parts and a last message that makes them one. Errors: ErrUnavailable (also
-// when the store is full), ctx's.
+// parts and a last message that makes them one. What one process puts never
+// shares a file with what an earlier one did (see freshness). Errors:
+// ErrUnavailable (also when the store is full), ctx's.
 func (s *Snaps) Put(ctx context.Context, l Log, name string, data []byte) error {
 	subject, err := s.subject(l, name)
 	if err != nil {
 		return err
+	}
+	if err := s.begin(ctx); err != nil {
+		return fmt.Errorf("begin a block of blobs: %w", err)
 	}
 	if len(data) <= snapPart {
 		return s.publish(ctx, &nats.Msg{Subject: subject, Data: data})

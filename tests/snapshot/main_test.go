@@ -6,4 +6,4 @@ import (
 	"rejoin/tests/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m, nil) }
+func TestMain(m *testing.M) { harness.Main(m, harness.Children{"turns": turnsChild}) }
