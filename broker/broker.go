@@ -63,7 +63,17 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 	b.registry = newRegistry(b.changed)
 	b.registry.deciding = b.decide
 	b.quota = newQuota(cfg.SessionsPerToken, b.registry)
+	folds.Know(b.origin)
 	return b, nil
+}
+
+// origin tells what the registry knows of a session's beginning.
+func (b *Broker) origin(k protocol.Key) (snapshot.Origin, bool) {
+	rec := b.registry.record(k)
+	if rec == nil {
+		return snapshot.Origin{}, false
+	}
+	return snapshot.Origin{Agent: rec.Agent, Adapter: rec.Adapter, Title: rec.Title}, true
 }
 
 // Registry is the session registry that a worker tells about its sessions.

@@ -69,7 +69,9 @@ func (b *Broker) unavailable(rec *protocol.SessionRecord) *protocol.Error {
 	if now := b.registry.record(rec.Key()); now != nil {
 		rec = now
 	}
-	e.Retryable = rec.Status == protocol.StatusStarting || b.restarts.due(rec.Key())
+	// A run whose end is not recorded yet may be followed by another.
+	e.Retryable = rec.Status == protocol.StatusStarting || b.restarts.due(rec.Key()) ||
+		running(rec) && rec.Restart == protocol.RestartResume
 	return e
 }
 

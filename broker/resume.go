@@ -127,6 +127,10 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, start
 	if len(seen.Argv) == 0 {
 		return protocol.SessionInfo{}, protocol.Errorf(protocol.ReasonUnsupported, "session %s cannot be resumed", k.Session)
 	}
+	seen, err := b.mend(ctx, seen)
+	if err != nil {
+		return protocol.SessionInfo{}, err
+	}
 	ready, err := b.resumable(ctx, seen)
 	if err != nil {
 		return protocol.SessionInfo{}, err

@@ -4,23 +4,27 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
 )
 
-// reasonUncleanBoot is why an epoch begins: the machine stopped with events
-// acknowledged that may not have reached the disk.
-const reasonUncleanBoot = "unclean_boot"
+// Why an epoch begins.
+const (
+	// reasonUncleanBoot: the machine stopped with events acknowledged that may not
+	// have reached the disk.
+	reasonUncleanBoot = "unclean_boot"
+	// reasonRolledBack: the log ends before what is known to have been in it.
+	reasonRolledBack = "rolled_back"
+)
 
 // finale finds out what the log of a session without an owner still lacks.
 type finale struct {
 	folds  *snapshot.Reader
 	log    journal.Log
 	last   closing
-	cut    bool           // continuity is broken: a new epoch comes first
+	cut    string         // why continuity is broken: a new epoch comes first; empty: it is not
 	before protocol.Epoch // the epoch that ends then
 	high   protocol.Seq   // the highest seq that registry and checkpoints know
 
@@ -34,7 +38,7 @@ func (f *finale) read(ctx context.Context, tail journal.Tail) error {
 		return nil
 	}
 	load := func() (*snapshot.History, error) { return f.folds.Load(ctx, f.log, tail.Head) }
-	if f.cut {
+	if f.cut != "" {
 		load = func() (*snapshot.History, error) { return f.folds.LoadLost(ctx, f.log) }
 	}
 	h, err := load()
@@ -49,9 +53,9 @@ func (f *finale) read(ctx context.Context, tail journal.Tail) error {
 // gets the seq base.
 func (f *finale) missing(base protocol.Seq) []any {
 	var out []any
-	if f.cut {
+	if f.cut != "" {
 		out = append(out, protocol.EpochStart{
-			Type: protocol.TypeEpochStart, PreviousEpoch: f.before, PreviousHead: base - 1, Reason: reasonUncleanBoot,
+			Type: protocol.TypeEpochStart, PreviousEpoch: f.before, PreviousHead: base - 1, Reason: f.cut,
 		})
 	}
 	for _, id := range f.history.Ledger.Open() {
@@ -92,14 +96,19 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 		return fmt.Errorf("read the head of %s: %w", k, err)
 	}
 	f := &finale{folds: b.folds, log: logOf(seen), last: last, before: seen.Epoch, high: max(seen.Head, high)}
-	f.cut = tail.Empty || tail.Head < f.high || b.node.UncleanBoot() && !seen.Settled
+	switch {
+	case b.node.UncleanBoot() && !seen.Settled:
+		f.cut = reasonUncleanBoot
+	case tail.Empty || tail.Head < f.high:
+		f.cut = reasonRolledBack
+	}
 	if err := f.read(ctx, tail); err != nil {
 		return err
 	}
 	if len(f.missing(0)) == 0 {
 		return b.correct(ctx, seen, f.history.State)
 	}
-	w, err := b.write(ctx, f.takeover(b.cfg.Now(), seen, tail))
+	w, err := b.write(ctx, f.takeover(b, seen, tail))
 	if err != nil {
 		return err
 	}
@@ -109,9 +118,36 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 	return b.correct(ctx, w.rec, f.history.State)
 }
 
+// mend settles a session without an owner whose log ends before what is known to
+// have been in it, so that its next run begins in a new epoch. It returns the
+// session's record as it is then. The caller holds the session's lock.
+func (b *Broker) mend(ctx context.Context, seen *protocol.SessionRecord) (*protocol.SessionRecord, error) {
+	if running(seen) {
+		return seen, nil
+	}
+	high, err := b.folds.High(ctx, logOf(seen))
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoints of %s: %w", seen.Key(), err)
+	}
+	tail, err := b.node.Tail(ctx, logOf(seen))
+	if err != nil {
+		return nil, fmt.Errorf("read the head of %s: %w", seen.Key(), err)
+	}
+	if !tail.Empty && tail.Head >= max(seen.Head, high) {
+		return seen, nil
+	}
+	if err := b.settle(ctx, seen.Key(), interruptUnlessTerminal); err != nil {
+		return nil, err
+	}
+	if now := b.registry.record(seen.Key()); now != nil {
+		seen = now
+	}
+	return seen, nil
+}
+
 // takeover returns the write of what is missing, allowed as long as nobody took
 // another run since seen.
-func (f *finale) takeover(now time.Time, seen *protocol.SessionRecord, tail journal.Tail) takeover {
+func (f *finale) takeover(b *Broker, seen *protocol.SessionRecord, tail journal.Tail) takeover {
 	t := takeover{
 		key: seen.Key(), after: tail.Run,
 		allow: func(r *protocol.SessionRecord) error {
@@ -128,8 +164,10 @@ func (f *finale) takeover(now time.Time, seen *protocol.SessionRecord, tail jour
 		},
 	}
 	t.minHead = f.high
-	if f.cut {
-		t.epoch = protocol.NewEpoch(now)
+	if f.cut != "" {
+		b.log.Error("a session's log lost its end: a new epoch begins", slog.String(protocol.LogSession, seen.Key().String()),
+			slog.String("reason", f.cut), slog.Uint64("head", uint64(tail.Head)), slog.Uint64("known", uint64(f.high)))
+		t.epoch = protocol.NewEpoch(b.cfg.Now())
 	}
 	return t
 }

@@ -65,6 +65,7 @@ var _ watch = (*journal.Watch)(nil)
 type history interface {
 	Tail(ctx context.Context, l journal.Log) (journal.Tail, error)
 	Floor(ctx context.Context, l journal.Log) (protocol.Seq, error)
+	Newest(ctx context.Context, l journal.Log) (p journal.Place, ok bool, err error)
 	Read(ctx context.Context, l journal.Log, after protocol.Seq, maxBytes int) ([]record, error)
 	ReadBefore(ctx context.Context, l journal.Log, before protocol.Seq, limit, maxBytes int) ([]record, error)
 }

@@ -37,6 +37,9 @@ func (c *conn) wireError(method string, err error) *protocol.Error {
 		return protocol.Errorf(protocol.ReasonJournalUnavailable, "the journal is not available")
 	case errors.Is(err, context.Canceled), errors.Is(err, journal.ErrClosed):
 		return errStopping()
+	case errors.Is(err, journal.ErrDamaged), errors.Is(err, journal.ErrRolledBack):
+		c.srv.log.Error("log is damaged", slog.String("method", method), slog.Uint64(protocol.LogConn, c.id), slog.Any(protocol.LogError, err))
+		return protocol.Errorf(protocol.ReasonDamaged, "the log is damaged there; the server's log says where, a snapshot leads across it")
 	}
 	var b [8]byte
 	if _, rerr := rand.Read(b[:]); rerr != nil {

@@ -368,6 +368,13 @@ func (w *fakeWorld) Read(_ context.Context, l journal.Log, after protocol.Seq, _
 	return f.records(after+1, after+5), nil
 }
 
+func (w *fakeWorld) Newest(_ context.Context, l journal.Log) (journal.Place, bool, error) {
+	f := w.logs[l.Key.Session]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return journal.Place{}, false, nil
+}
+
 func (w *fakeWorld) ReadBefore(_ context.Context, l journal.Log, before protocol.Seq, limit, _ int) ([]record, error) {
 	f := w.logs[l.Key.Session]
 	f.mu.Lock()

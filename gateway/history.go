@@ -121,6 +121,9 @@ func readEvents(ctx context.Context, c *conn, r *request) (reply, error) {
 	} else {
 		lines, err = c.readForward(ctx, log, at, pg)
 	}
+	if errors.Is(err, journal.ErrDamaged) {
+		err = at.outside(protocol.ReasonDamaged, "the log cannot be read there; a snapshot leads across it")
+	}
 	if errors.Is(err, journal.ErrTrimmed) {
 		// Trimmed since the extent was read.
 		if now, nerr := c.extentOf(ctx, log); nerr == nil {
@@ -185,6 +188,9 @@ func (c *conn) readForward(ctx context.Context, log journal.Log, at extent, pg p
 	}
 	for cursor := pg.from; cursor < at.head && l.room(pg); cursor = l.last {
 		records, err := c.srv.history.Read(ctx, log, cursor, l.chunk(pg))
+		if errors.Is(err, journal.ErrDamaged) && len(l.lines) > 0 {
+			return l, nil // what is in front of the damage is good; the next call meets it
+		}
 		if err != nil {
 			return l, err
 		}
@@ -220,6 +226,9 @@ func (c *conn) readBackward(ctx context.Context, log journal.Log, at extent, pg 
 	defer func() { slices.Reverse(l.lines) }()
 	for ; cursor > at.floor && l.room(pg); cursor = l.first {
 		records, err := c.srv.history.ReadBefore(ctx, log, cursor, pg.limit-len(l.lines), pg.bytes-l.bytes)
+		if errors.Is(err, journal.ErrDamaged) && len(l.lines) > 0 {
+			return l, nil
+		}
 		if err != nil {
 			return l, err
 		}

@@ -130,6 +130,9 @@ func appendSnapshot(dst []byte, s *subscription, reason string, snap snapshot.Sn
 	dst = appendHead(dst, "snapshot", s)
 	dst = append(dst, ',')
 	dst = appendSnapshotMembers(dst, snap)
+	if snap.Damaged {
+		reason = reasonDamaged // whatever it was asked for
+	}
 	dst = append(dst, `,"reason":`...)
 	dst = protocol.AppendString(dst, reason)
 	dst = append(dst, `,"state":`...)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 
 	"rejoin/journal"
@@ -43,6 +44,9 @@ func getSnapshot(ctx context.Context, c *conn, r *request) (reply, error) {
 	}
 	dst := append(make([]byte, 0, len(snap.State)+512), '{')
 	dst = appendSnapshotMembers(dst, snap)
+	if snap.Damaged {
+		dst = append(dst, `,"damaged":true`...)
+	}
 	dst = append(dst, `,"state":`...)
 	dst = append(dst, snap.State...)
 	return reply{result: append(dst, '}')}, nil
@@ -79,14 +83,41 @@ func (c *conn) stateAt(ctx context.Context, log journal.Log, at protocol.Seq, ep
 	return snap, err
 }
 
+// chainHead tells the head of a log's chain: whoever keeps it can prove later
+// that nothing up to it was changed.
+func (c *conn) chainHead(ctx context.Context, log journal.Log) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	p, ok, err := c.srv.history.Newest(ctx, log)
+	if err == nil && !ok {
+		err = protocol.Errorf(protocol.ReasonDamaged, "the log of session %s is empty", log.Key.Session)
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	return encode(struct {
+		SessionID string         `json:"sessionId"`
+		Epoch     protocol.Epoch `json:"epoch"`
+		Seq       protocol.Seq   `json:"seq"`
+		SHA256    string         `json:"sha256"`
+	}{log.Key.Session, p.Epoch, p.Last, hex.EncodeToString(p.Sum[:])})
+}
+
 func verifySession(ctx context.Context, c *conn, r *request) (reply, error) {
 	id, err := session(r.params)
+	if err != nil {
+		return reply{}, err
+	}
+	head, _, err := r.params.Bool("head")
 	if err != nil {
 		return reply{}, err
 	}
 	log, err := c.srv.sessions.Log(ctx, r.who, id)
 	if err != nil {
 		return reply{}, err
+	}
+	if head {
+		return c.chainHead(ctx, log)
 	}
 	select {
 	case c.srv.verifying <- struct{}{}:

@@ -51,6 +51,7 @@ const (
 	ReasonUnsupported        Reason = "unsupported"
 	ReasonTrimmed            Reason = "trimmed"
 	ReasonEpoch              Reason = "epoch"
+	ReasonDamaged            Reason = "damaged"
 )
 
 // reasons maps each reason to its code and whether the same request may succeed later.
@@ -78,6 +79,7 @@ var reasons = map[Reason]struct {
 	ReasonUnsupported:        {CodeUnsupported, false},
 	ReasonTrimmed:            {CodeOutsideLog, false},
 	ReasonEpoch:              {CodeOutsideLog, false},
+	ReasonDamaged:            {CodeOutsideLog, false},
 }
 
 // An Error is an error with a place in the protocol's table. It crosses the bus

@@ -80,18 +80,18 @@ func (p *pastStates) remove(e *list.Element) {
 // after the newest one before. Errors: journal.ErrTrimmed below floor−1 and
 // above the head; those of journal.Node.Tail, Floor and ReadEpochs.
 func (r *Reader) At(ctx context.Context, l journal.Log, seq protocol.Seq) (Snapshot, error) { // I-J6
-	for try := 1; ; try++ {
-		snap, err := r.at(ctx, l, seq)
-		if err == nil || !errors.Is(err, journal.ErrTrimmed) || errors.Is(err, errOutside) || try == baseTries {
-			return snap, err
-		}
-	}
+	var snap Snapshot
+	err := attempts(func(lossy bool) (err error) {
+		snap, err = r.at(ctx, l, seq, lossy)
+		return err
+	})
+	return snap, err
 }
 
 // errOutside: seq is not in the retained log; not even another try finds it.
 var errOutside = errors.New("snapshot: outside the retained log")
 
-func (r *Reader) at(ctx context.Context, l journal.Log, seq protocol.Seq) (Snapshot, error) {
+func (r *Reader) at(ctx context.Context, l journal.Log, seq protocol.Seq, lossy bool) (Snapshot, error) {
 	tail, err := r.node.Tail(ctx, l)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("read the head of %s: %w", l.Key, err)
@@ -116,7 +116,7 @@ func (r *Reader) at(ctx context.Context, l journal.Log, seq protocol.Seq) (Snaps
 	case <-ctx.Done():
 		return Snapshot{}, ctx.Err()
 	}
-	f, err := r.baseNear(ctx, l, tail, seq, near)
+	f, err := r.baseNear(ctx, l, tail, seq, near, lossy)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("fold %s: %w", l.Key, err)
 	}
@@ -124,6 +124,14 @@ func (r *Reader) at(ctx context.Context, l journal.Log, seq protocol.Seq) (Snaps
 		return Snapshot{}, err
 	}
 	p := &pastState{log: l, asked: seq, snap: r.table.Take(f.state), bytes: f.bytes, ts: f.ts}
+	p.snap.Damaged = f.lost
+	r.tell(l, f)
+	if p.snap.Epoch == "" { // no event is in it, which does not make it another session's
+		p.snap.Epoch = tail.Epoch
+		if p.snap.Fold, err = r.foldOf(ctx, l); err != nil {
+			return Snapshot{}, err
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.past.put(p)
@@ -141,11 +149,11 @@ func (r *Reader) near(l journal.Log, seq protocol.Seq) *pastState {
 const nearBy = 1024
 
 // baseNear is base, or the kept state where that is nearer.
-func (r *Reader) baseNear(ctx context.Context, l journal.Log, tail journal.Tail, seq protocol.Seq, near *pastState) (*folding, error) {
+func (r *Reader) baseNear(ctx context.Context, l journal.Log, tail journal.Tail, seq protocol.Seq, near *pastState, lossy bool) (*folding, error) {
 	var f *folding
 	if near == nil || near.asked+nearBy < seq {
 		var err error
-		if f, err = r.base(ctx, l, tail, seq, false); err != nil {
+		if f, err = r.base(ctx, l, tail, seq, quest{lossy: lossy}); err != nil {
 			return nil, err
 		}
 	}
@@ -156,5 +164,23 @@ func (r *Reader) baseNear(ctx context.Context, l journal.Log, tail journal.Tail,
 	if err != nil {
 		return nil, err
 	}
-	return &folding{state: s, bytes: near.bytes, ts: near.ts}, nil
+	return &folding{state: s, bytes: near.bytes, ts: near.ts, lossy: lossy, lost: near.snap.Damaged}, nil
+}
+
+// foldOf returns the fold of a session as its first event, or the registry,
+// names it.
+func (r *Reader) foldOf(ctx context.Context, l journal.Log) (protocol.FoldVersion, error) {
+	recs, err := r.read(ctx, l, 0, 1, true)
+	if err != nil {
+		return protocol.FoldVersion{}, fmt.Errorf("read the beginning of %s: %w", l.Key, err)
+	}
+	if len(recs) > 0 && recs[0].Base() == 1 {
+		e, err := protocol.ParseEventLine(recs[0].Line(0))
+		var b protocol.SessionStart
+		if err == nil && e.Source == protocol.SourceBroker && eventType(e.Body) == protocol.TypeSessionStart && read(e.Body, &b) {
+			return r.table.VersionOf(b.Adapter), nil
+		}
+	}
+	o, _ := r.origin(l.Key)
+	return r.table.VersionOf(o.Adapter), nil
 }

@@ -28,7 +28,10 @@
 //     the checkpoint that needs them.
 //
 // A checkpoint that does not decode or verify is reported and left out; the one
-// before it serves, and newer ones replace it. One of another fold version is
+// before it serves, and newer ones replace it. Nothing is trimmed meanwhile, and
+// never to a checkpoint that another process wrote (shelf.go). Where none is left
+// that a fold could start from, and where the log has a hole, a fold takes what
+// is readable and says so (Snapshot.Damaged, History.Lost). One of another fold version is
 // left out too, as long as the log is complete; else its state goes on under the
 // new fold, and its owner records that (Reader.Upgrade).
 //

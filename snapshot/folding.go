@@ -31,18 +31,46 @@ type folding struct {
 	bytes  uint64  // of all events so far
 	ts     int64   // of the newest event
 	from   *protocol.FoldVersion
+	lossy  bool // what cannot be read is passed over
+	lost   bool // and something was: the state does not hold all that happened
+}
+
+// quest is what a fold is to be like.
+type quest struct {
+	ledger bool // with the ledger
+	lossy  bool // of what is readable, where it is not all
+}
+
+// attempts calls f until it works: again when a trim overtook it; in the end,
+// and at once where the log is damaged, for what is readable.
+func attempts(f func(lossy bool) error) error {
+	lossy := false
+	for try := 1; ; try++ {
+		err := f(lossy)
+		switch {
+		case err == nil || lossy || errors.Is(err, errOutside):
+			return err
+		case errors.Is(err, journal.ErrDamaged):
+			lossy = true
+		case errors.Is(err, journal.ErrTrimmed):
+			lossy = try >= baseTries-1
+		default:
+			return err
+		}
+	}
 }
 
 // base returns the fold to start from to get to target: the newest checkpoint
 // of this program's fold at or below it, the beginning of a log that is
-// complete, or the newest checkpoint of another fold. Errors: errNoBase, those
-// of reading.
-func (r *Reader) base(ctx context.Context, l journal.Log, tail journal.Tail, target protocol.Seq, ledger bool) (*folding, error) {
+// complete, or the newest checkpoint of another fold. Where there is none of
+// them, a lossy one starts from the newest checkpoint without all of its ledger,
+// or from nothing. Errors: errNoBase, those of reading.
+func (r *Reader) base(ctx context.Context, l journal.Log, tail journal.Tail, target protocol.Seq, q quest) (*folding, error) {
 	seqs, err := r.vault.list(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints: %w", err)
 	}
-	var other *checkpoint
+	var other, torn *checkpoint // the newest of another fold, and the newest whose ledger is damaged
 	for i := len(seqs) - 1; i >= 0; i-- {
 		if seqs[i] > target {
 			continue
@@ -65,43 +93,74 @@ func (r *Reader) base(ctx context.Context, l journal.Log, tail journal.Tail, tar
 			}
 			continue
 		}
-		f, err := r.begin(ctx, l, tail, c, ledger)
+		f, err := r.begin(ctx, l, tail, c, q)
 		if errors.Is(err, ErrDamaged) {
 			r.vault.report(l, seqs[i], err)
+			if torn == nil {
+				torn = c
+			}
 			continue
 		}
 		return f, err
 	}
-	whole, err := r.complete(ctx, l)
+	whole, err := r.complete(ctx, l, q.lossy)
 	if err != nil {
 		return nil, err
 	}
 	if whole {
-		return beginning(l, ledger), nil
+		return beginning(l, q), nil
 	}
-	if other == nil {
+	if other != nil {
+		f, err := r.begin(ctx, l, tail, other, q)
+		if err == nil {
+			f.from = &other.fold
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return f, err
+		}
+		if torn == nil {
+			torn = other
+		}
+	}
+	if !q.lossy {
 		return nil, errNoBase
 	}
-	f, err := r.begin(ctx, l, tail, other, ledger)
-	if err == nil {
-		f.from = &other.fold
+	return r.remains(ctx, l, torn, q)
+}
+
+// remains is the fold to start from where none is whole: torn, a checkpoint that
+// lacks a part of its ledger, or nil.
+func (r *Reader) remains(ctx context.Context, l journal.Log, torn *checkpoint, q quest) (*folding, error) {
+	if torn == nil {
+		f := beginning(l, q)
+		f.lost = true
+		if o, ok := r.origin(l.Key); ok {
+			f.state.Agent, f.state.Title = protocol.StateAgent{Name: o.Agent, Adapter: o.Adapter}, o.Title
+		}
+		return f, nil
 	}
+	f := &folding{state: torn.state, bytes: torn.bytes, ts: torn.ts, lossy: true, lost: true}
+	if torn.fold != r.table.VersionOf(torn.fold.Adapter) {
+		f.from = &torn.fold
+	}
+	var err error
+	f.ledger, err = r.vault.salvage(ctx, l, torn)
 	return f, err
 }
 
 // beginning is the fold before the first event.
-func beginning(l journal.Log, ledger bool) *folding {
-	f := &folding{state: New(l.Key.Session)}
-	if ledger {
+func beginning(l journal.Log, q quest) *folding {
+	f := &folding{state: New(l.Key.Session), lossy: q.lossy}
+	if q.ledger {
 		f.ledger = NewLedger()
 	}
 	return f
 }
 
 // begin is the fold at c.
-func (r *Reader) begin(ctx context.Context, l journal.Log, tail journal.Tail, c *checkpoint, ledger bool) (*folding, error) {
-	f := &folding{state: c.state, bytes: c.bytes, ts: c.ts}
-	if ledger {
+func (r *Reader) begin(ctx context.Context, l journal.Log, tail journal.Tail, c *checkpoint, q quest) (*folding, error) {
+	f := &folding{state: c.state, bytes: c.bytes, ts: c.ts, lossy: q.lossy}
+	if q.ledger {
 		var err error
 		if f.ledger, err = r.vault.ledger(ctx, l, c); err != nil {
 			return nil, err
@@ -126,13 +185,22 @@ func (r *Reader) belongs(ctx context.Context, l journal.Log, tail journal.Tail, 
 	return c.seq < floor, nil
 }
 
+// read reads records after a seq; a lossy one goes on behind what is damaged.
+func (r *Reader) read(ctx context.Context, l journal.Log, after protocol.Seq, maxBytes int, lossy bool) ([]*journal.Record, error) {
+	recs, err := r.node.ReadEpochs(ctx, l, after, maxBytes)
+	if lossy && errors.Is(err, journal.ErrDamaged) {
+		return r.node.ReadOver(ctx, l, after, maxBytes)
+	}
+	return recs, err
+}
+
 // complete reports whether a log can be folded from its beginning.
-func (r *Reader) complete(ctx context.Context, l journal.Log) (bool, error) {
-	recs, err := r.node.ReadEpochs(ctx, l, 0, 1)
+func (r *Reader) complete(ctx context.Context, l journal.Log, lossy bool) (bool, error) {
+	recs, err := r.read(ctx, l, 0, 1, lossy)
 	if err != nil || len(recs) == 0 {
 		return err == nil, err
 	}
-	return recs[0].Base() == 1 || beginsEpoch(recs[0]), nil
+	return recs[0].Base() == 1, nil
 }
 
 // beginsEpoch reports whether rec is the first of an epoch that broke another.
@@ -147,7 +215,7 @@ func beginsEpoch(rec *journal.Record) bool {
 func (r *Reader) advance(ctx context.Context, l journal.Log, f *folding, target, until protocol.Seq) error {
 	for f.state.Seq < target {
 		after := f.state.Seq
-		recs, err := r.node.ReadEpochs(ctx, l, after, chunkBytes)
+		recs, err := r.read(ctx, l, after, chunkBytes, f.lossy)
 		if err != nil {
 			return fmt.Errorf("read %s after %d: %w", l.Key, after, err)
 		}
@@ -166,11 +234,16 @@ func (r *Reader) advance(ctx context.Context, l journal.Log, f *folding, target,
 	return nil
 }
 
-// apply folds the events of rec that the fold does not hold yet.
+// apply folds the events of rec that the fold does not hold yet. Errors, unless
+// the fold is lossy: journal.ErrTrimmed where events before rec are missing,
+// journal.ErrDamaged.
 func (f *folding) apply(folds Folds, rec *journal.Record, until protocol.Seq) error {
 	s, epoch, base := f.state, rec.Epoch(), rec.Base()
 	if base > s.Seq+1 && (epoch == s.Epoch || !beginsEpoch(rec)) {
-		return fmt.Errorf("event %d: %w", s.Seq+1, journal.ErrTrimmed)
+		if !f.lossy {
+			return fmt.Errorf("event %d: %w", s.Seq+1, journal.ErrTrimmed)
+		}
+		f.lost = true
 	}
 	adapter, name := folds[s.Agent.Adapter], s.Agent.Adapter
 	for i := range rec.Len() {
@@ -182,8 +255,12 @@ func (f *folding) apply(folds Folds, rec *journal.Record, until protocol.Seq) er
 			return nil
 		}
 		e, err := protocol.ParseEventLine(rec.Line(i))
-		if err != nil {
+		if err != nil && !f.lossy {
 			return fmt.Errorf("event %d: %w: %w", seq, journal.ErrDamaged, err)
+		}
+		if err != nil {
+			f.lost = true
+			continue
 		}
 		if name != s.Agent.Adapter {
 			adapter, name = folds[s.Agent.Adapter], s.Agent.Adapter
@@ -201,6 +278,9 @@ func (f *folding) apply(folds Folds, rec *journal.Record, until protocol.Seq) er
 // save stores the result of a long fold, so that the next one is short. A
 // failure costs nothing but that. The fold has its ledger.
 func (r *Reader) save(ctx context.Context, l journal.Log, f *folding) {
+	if f.lost {
+		return // whoever owns the session decides what it goes on with
+	}
 	d := newDraft(r.table, f.state, f.ledger, f.ts, f.bytes, nil)
 	if err := r.vault.put(ctx, l, d); err != nil {
 		f.ledger.again(d.ledger.changed)

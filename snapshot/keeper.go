@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rejoin/journal"
@@ -31,6 +32,7 @@ type Keeper struct {
 	w      Writer
 	folds  Folds
 	every  cadence
+	cut    cadence         // how long a record of this log may be
 	life   context.Context // of the goroutine
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -38,17 +40,23 @@ type Keeper struct {
 	// Owned by whoever calls Applied.
 	bytes  uint64    // of all events so far
 	since  cadence   // since the last checkpoint
+	piece  cadence   // since a record was made to end
 	last   int64     // when that was, ts of its event; 0: none yet
 	tried  time.Time // when the last one was taken
 	inTurn bool
 
 	shelf shelf // owned by the goroutine
 
+	newest atomic.Int64 // when the newest event was applied, ns since 1970
+	armed  atomic.Bool  // the clock runs, or what it asked for is being done
+
 	mu      sync.Mutex
 	busy    bool             // the goroutine runs
 	next    *draft           // what it does next: the last one of a run, else it is empty; a newer one replaces it
 	redo    map[int]struct{} // ledger pages of drafts that were not stored
 	err     error            // of the newest draft
+	idle    bool             // the log is to be brought within its retention
+	clock   *time.Timer      // asks for that; nil until it is first needed
 	stopped bool
 }
 
@@ -60,7 +68,7 @@ type cadence struct {
 func newKeeper(st *Store, l journal.Log, w Writer, folds Folds, r Retention, bytesSoFar uint64) *Keeper {
 	r = r.withDefaults()
 	k := &Keeper{
-		st: st, w: w, folds: folds, every: st.cadence(r), bytes: bytesSoFar,
+		st: st, w: w, folds: folds, every: st.cadence(r), cut: r.cut(), bytes: bytesSoFar,
 		shelf: shelf{st: st, log: l, folds: folds, retention: r}, redo: make(map[int]struct{}),
 	}
 	k.life, k.cancel = context.WithCancel(st.vault.node.Life())
@@ -95,6 +103,9 @@ func (k *Keeper) Applied(s *protocol.State, ledger *Ledger, e *protocol.Event) {
 	if k.last == 0 {
 		k.last = e.TS
 	}
+	k.newest.Store(k.st.cfg.Now().UnixNano())
+	k.shorten(e.Seq, size)
+	k.watchSize(e.Seq)
 	ended := k.inTurn && s.Turn == nil
 	k.inTurn = s.Turn != nil
 	kind := ""
@@ -110,6 +121,70 @@ func (k *Keeper) Applied(s *protocol.State, ledger *Ledger, e *protocol.Event) {
 	}
 	if k.due(e, ended) {
 		k.take(s, ledger, e, false)
+	}
+}
+
+// shorten makes a record end now and then where the retention is so small that
+// whole records are too much.
+func (k *Keeper) shorten(seq protocol.Seq, size uint64) {
+	if k.cut == (cadence{}) {
+		return
+	}
+	k.piece.events++
+	k.piece.bytes += size
+	if k.cut.events > 0 && k.piece.events >= k.cut.events || k.cut.bytes > 0 && k.piece.bytes >= k.cut.bytes {
+		k.w.EndRecord(seq)
+		k.piece = cadence{}
+	}
+}
+
+// watchSize starts the clock when the log holds more than it may.
+func (k *Keeper) watchSize(seq protocol.Seq) {
+	floor := protocol.Seq(k.shelf.shown.Load())
+	if floor == 0 {
+		floor = 1 // nothing is read yet: there may be more than it seems
+	}
+	if k.armed.Load() || !k.shelf.retention.exceeds(uint64(seq-min(seq, floor-1)), k.bytes-min(k.bytes, k.shelf.below.Load())) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.stopped {
+		k.armed.Store(true)
+		k.runClock(k.st.cfg.IdleAfter)
+	}
+}
+
+// runClock lets tick come after d. Mu is held.
+func (k *Keeper) runClock(d time.Duration) {
+	if k.clock == nil {
+		k.clock = time.AfterFunc(d, k.tick)
+		return
+	}
+	k.clock.Reset(d)
+}
+
+// tick has the log brought within its retention, once no event has come for a
+// while.
+func (k *Keeper) tick() {
+	quiet := k.st.cfg.Now().Sub(time.Unix(0, k.newest.Load()))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.stopped:
+	case quiet < k.st.cfg.IdleAfter:
+		k.runClock(k.st.cfg.IdleAfter - max(quiet, 0))
+	default:
+		k.idle = true
+		k.start()
+	}
+}
+
+// start has the goroutine run. Mu is held.
+func (k *Keeper) start() {
+	if !k.busy {
+		k.busy = true
+		k.wg.Go(k.run)
 	}
 }
 
@@ -154,25 +229,28 @@ func (k *Keeper) take(s *protocol.State, ledger *Ledger, e *protocol.Event, must
 	if k.stopped {
 		return
 	}
+	d.last = must
 	k.next = d
-	if !k.busy {
-		k.busy = true
-		k.wg.Go(k.run)
-	}
+	k.start()
 }
 
-// run stores drafts until there is none.
+// run stores drafts until there is none, and fits the log when it is asked to.
 func (k *Keeper) run() {
 	for {
 		k.mu.Lock()
-		d := k.next
-		k.next = nil
-		if d == nil {
+		d, idle := k.next, k.idle
+		k.next, k.idle = nil, false
+		if d == nil && !idle {
 			k.busy = false
 			k.mu.Unlock()
 			return
 		}
 		k.mu.Unlock()
+		if d == nil {
+			k.fit(k.life, k.st.cfg.Now().UnixMilli())
+			k.armed.Store(false)
+			continue
+		}
 		err := k.store(k.life, d)
 		k.mu.Lock()
 		k.err = err
@@ -195,18 +273,46 @@ func (k *Keeper) store(ctx context.Context, d *draft) error {
 	if err := k.w.Await(ctx, d.seq); err != nil {
 		return fmt.Errorf("wait for the events: %w", err)
 	}
-	if err := k.shelf.open(ctx); err != nil {
+	if err := k.open(ctx); err != nil {
 		return err
 	}
 	if err := k.st.vault.put(ctx, k.shelf.log, d); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	k.shelf.add(d.header)
-	if err := k.shelf.retain(ctx, d.ts); err != nil && ctx.Err() == nil {
+	k.shelf.add(d)
+	if err := k.shelf.retain(ctx, d.ts, false); err != nil && ctx.Err() == nil {
 		// The checkpoint is stored all the same; the next one tries again.
 		k.st.log.Warn("retention is not applied", slog.String(protocol.LogSession, k.shelf.log.Key.String()), slog.Any(protocol.LogError, err))
 	}
+	if d.last {
+		k.fit(ctx, d.ts)
+	}
 	return nil
+}
+
+// open reads the shelf. Damaged pages of the ledger are stored again with the
+// next draft.
+func (k *Keeper) open(ctx context.Context) error {
+	if err := k.shelf.open(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, n := range k.shelf.damagedPages() {
+		k.redo[n] = struct{}{}
+	}
+	return nil
+}
+
+// fit brings the log within its retention.
+func (k *Keeper) fit(ctx context.Context, now int64) {
+	err := k.open(ctx)
+	if err == nil {
+		err = k.shelf.fit(ctx, now)
+	}
+	if err != nil && ctx.Err() == nil {
+		k.st.log.Warn("the log stays larger than its retention for now", slog.String(protocol.LogSession, k.shelf.log.Key.String()), slog.Any(protocol.LogError, err))
+	}
 }
 
 // Floor returns the first retained seq as far as the keeper knows, 0 when it
@@ -227,6 +333,9 @@ func (k *Keeper) Close(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	k.stopped = true
+	if k.clock != nil {
+		k.clock.Stop()
+	}
 	k.mu.Unlock()
 	defer context.AfterFunc(ctx, k.cancel)()
 	k.wg.Wait()

@@ -154,6 +154,15 @@ func (l *Ledger) Lookup(id string) (Admitted, bool) {
 // Len returns how many command ids the ledger holds.
 func (l *Ledger) Len() int { return len(l.entries) }
 
+// sameCommands reports whether o has admitted the same commands in the same
+// order. How they ended is not compared: a stored page may be newer than a
+// checkpoint that needs it.
+func (l *Ledger) sameCommands(o *Ledger) bool {
+	return slices.EqualFunc(l.order, o.order, func(a, b *entry) bool {
+		return a.id == b.id && a.Hash == b.Hash && a.Seq == b.Seq
+	})
+}
+
 // Open returns the ids without a terminal outcome, in admission order.
 func (l *Ledger) Open() []string { return slices.Clone(l.open) }
 

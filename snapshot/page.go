@@ -72,6 +72,16 @@ func (l *Ledger) restore(entries []entry, stored bool) error {
 	return nil
 }
 
+// take appends what a page held, but what the ledger has already; it is to be
+// stored.
+func (l *Ledger) take(entries []entry) {
+	for _, e := range entries {
+		if _, known := l.entries[e.id]; !known {
+			l.add(e.id, e.Admitted)
+		}
+	}
+}
+
 // A stored page is 'R' 'L', version 1, zero, a CRC-32C of what follows, and the
 // entries.
 const pageHeader = 8

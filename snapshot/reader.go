@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"rejoin/journal"
@@ -17,7 +18,7 @@ const (
 
 	keptBytesMax = 64 << 20 // of the encoded states of Latest, and once more of At; the oldest go
 	foldsAtOnce  = 4        // folds that At runs at a time; more wait
-	baseTries    = 4        // starts anew when a trim overtakes a fold
+	baseTries    = 8        // starts when trims overtake a fold; the last one takes what is readable
 )
 
 // A Snapshot is a state ready for the wire. It is shared: read only.
@@ -27,6 +28,15 @@ type Snapshot struct {
 	State []byte // the exact bytes that Hash names
 	Hash  string
 	Fold  protocol.FoldVersion
+	// Damaged: a part of the log, or the state that it begins with, cannot be
+	// read. The state is what the rest adds up to.
+	Damaged bool
+}
+
+// An Origin is what the registry knows of a session's beginning, which its log
+// may not tell any more.
+type Origin struct {
+	Agent, Adapter, Title string
 }
 
 // A Reader folds logs, from the nearest checkpoint on. It keeps the newest
@@ -43,7 +53,13 @@ type Reader struct {
 	lru   *list.List                    // newest first; the oldest is dropped when there are more than keep, or keptBytesMax
 	bytes int                           // weights over lru
 	past  pastStates
+	told  map[journal.Log]struct{} // damage that was reported; a full one, of toldMax, begins anew
+
+	origin func(protocol.Key) (Origin, bool)
 }
+
+// toldMax is how many damaged logs a Reader remembers to have reported.
+const toldMax = 1024
 
 // fold is one kept state. turn (capacity one, full while somebody folds) guards
 // the rest: folds of one log take turns, and each finds the work of the one
@@ -65,9 +81,14 @@ func NewReader(n *journal.Node, folds Folds, keep int) *Reader {
 	}
 	return &Reader{
 		node: n, vault: newVault(n, n.Logger()), table: folds, keep: keep, slots: make(chan struct{}, foldsAtOnce),
-		folds: make(map[journal.Log]*list.Element), lru: list.New(), past: newPastStates(),
+		folds: make(map[journal.Log]*list.Element), lru: list.New(), past: newPastStates(), told: make(map[journal.Log]struct{}),
+		origin: func(protocol.Key) (Origin, bool) { return Origin{}, false },
 	}
 }
+
+// Know tells the reader whom to ask for the origin of a session. It is called
+// before the reader is used.
+func (r *Reader) Know(origin func(protocol.Key) (Origin, bool)) { r.origin = origin }
 
 // Apply folds e into s as the reader does.
 func (r *Reader) Apply(s *protocol.State, epoch protocol.Epoch, e *protocol.Event) {
@@ -85,39 +106,38 @@ func (r *Reader) Latest(ctx context.Context, l journal.Log, atLeast protocol.Seq
 	case <-ctx.Done():
 		return Snapshot{}, ctx.Err()
 	}
-	for try := 1; ; try++ {
+	if err := attempts(func(lossy bool) error {
 		tail, err := r.node.Tail(ctx, l)
 		if err != nil {
-			return Snapshot{}, fmt.Errorf("read the head of %s: %w", l.Key, err)
+			return fmt.Errorf("read the head of %s: %w", l.Key, err)
 		}
 		// What was folded before an error is a prefix of the log, and stays.
-		err = r.catchUp(ctx, l, f, tail, max(tail.Head, atLeast))
-		if err == nil {
-			break
+		if err = r.catchUp(ctx, l, f, tail, max(tail.Head, atLeast), lossy); errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrDamaged) {
+			f.at = nil
 		}
-		if !errors.Is(err, journal.ErrTrimmed) || try == baseTries {
-			return Snapshot{}, err
-		}
-		f.at = nil
+		return err
+	}); err != nil {
+		return Snapshot{}, err
 	}
 	if f.snap.State == nil || f.snap.Seq != f.at.state.Seq {
 		f.snap = r.table.Take(f.at.state)
+		f.snap.Damaged = f.at.lost
 		r.weigh(f, len(f.snap.State))
 	}
 	return f.snap, nil
 }
 
 // catchUp folds f on to target.
-func (r *Reader) catchUp(ctx context.Context, l journal.Log, f *fold, tail journal.Tail, target protocol.Seq) error {
+func (r *Reader) catchUp(ctx context.Context, l journal.Log, f *fold, tail journal.Tail, target protocol.Seq, lossy bool) error {
 	// Another epoch may lack events of the old one that were folded here, and a
 	// checkpoint may be much nearer.
 	if f.at == nil || tail.Epoch != f.at.state.Epoch || tail.Head > f.at.state.Seq+longTail {
-		b, err := r.base(ctx, l, tail, tail.Head, false)
+		b, err := r.base(ctx, l, tail, tail.Head, quest{lossy: lossy})
 		if err != nil {
 			return fmt.Errorf("fold %s: %w", l.Key, err)
 		}
 		if tail.Head > b.state.Seq+longTail {
-			if b, err = r.base(ctx, l, tail, tail.Head, true); err != nil {
+			if b, err = r.base(ctx, l, tail, tail.Head, quest{ledger: true, lossy: lossy}); err != nil {
 				return fmt.Errorf("fold %s: %w", l.Key, err)
 			}
 		}
@@ -130,7 +150,26 @@ func (r *Reader) catchUp(ctx context.Context, l journal.Log, f *fold, tail journ
 		r.save(ctx, l, f.at)
 		f.at.ledger = nil
 	}
+	r.tell(l, f.at)
 	return nil
+}
+
+// tell reports the damage of a log, once.
+func (r *Reader) tell(l journal.Log, f *folding) {
+	if !f.lost {
+		return
+	}
+	r.mu.Lock()
+	_, known := r.told[l]
+	if !known && len(r.told) >= toldMax {
+		clear(r.told)
+	}
+	r.told[l] = struct{}{}
+	r.mu.Unlock()
+	if !known {
+		r.vault.log.Error("a session's history is damaged: its state is what the rest adds up to (rejoin verify tells more)",
+			slog.String(protocol.LogSession, l.Key.String()), slog.Uint64(protocol.LogSeq, uint64(f.state.Seq)))
+	}
 }
 
 // Take returns the snapshot of a state that was folded by f.
@@ -146,6 +185,7 @@ type History struct {
 	Ledger *Ledger
 	Bytes  uint64                // of all events so far, as Store.Keep wants it
 	From   *protocol.FoldVersion // set: see Reader.Upgrade
+	Lost   bool                  // a part of the log, or of the ledger, cannot be read: this is what the rest adds up to
 }
 
 // NewHistory returns the history before the first event.
@@ -156,16 +196,15 @@ func NewHistory(session string) *History {
 // Load folds state and ledger of a log up to and including head, or up to the
 // newest record when head is zero. The caller owns the result. Errors are those
 // of journal.Node.Tail and ReadEpochs.
-func (r *Reader) Load(ctx context.Context, l journal.Log, head protocol.Seq) (*History, error) {
-	for try := 1; ; try++ {
-		h, err := r.load(ctx, l, head)
-		if err == nil || !errors.Is(err, journal.ErrTrimmed) || try == baseTries {
-			return h, err
-		}
-	}
+func (r *Reader) Load(ctx context.Context, l journal.Log, head protocol.Seq) (h *History, err error) {
+	err = attempts(func(lossy bool) (err error) {
+		h, err = r.load(ctx, l, head, lossy)
+		return err
+	})
+	return h, err
 }
 
-func (r *Reader) load(ctx context.Context, l journal.Log, head protocol.Seq) (*History, error) {
+func (r *Reader) load(ctx context.Context, l journal.Log, head protocol.Seq, lossy bool) (*History, error) {
 	tail, err := r.node.Tail(ctx, l)
 	if err != nil {
 		return nil, fmt.Errorf("read the head of %s: %w", l.Key, err)
@@ -174,7 +213,7 @@ func (r *Reader) load(ctx context.Context, l journal.Log, head protocol.Seq) (*H
 	if head == 0 {
 		head = tail.Head
 	}
-	f, err := r.base(ctx, l, tail, head, true)
+	f, err := r.base(ctx, l, tail, head, quest{ledger: true, lossy: lossy})
 	if err != nil {
 		return nil, fmt.Errorf("fold %s: %w", l.Key, err)
 	}
@@ -185,7 +224,12 @@ func (r *Reader) load(ctx context.Context, l journal.Log, head protocol.Seq) (*H
 	if long {
 		r.save(ctx, l, f)
 	}
-	return &History{State: f.state, Ledger: f.ledger, Bytes: f.bytes, From: f.from}, nil
+	r.tell(l, f)
+	return f.history(), nil
+}
+
+func (f *folding) history() *History {
+	return &History{State: f.state, Ledger: f.ledger, Bytes: f.bytes, From: f.from, Lost: f.lost}
 }
 
 // LoadLost is Load of a log that may have lost its newest events: where a
@@ -200,15 +244,16 @@ func (r *Reader) LoadLost(ctx context.Context, l journal.Log) (*History, error) 
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints: %w", err)
 	}
+	var other *folding // of another fold
 	for i := len(seqs) - 1; i >= 0 && seqs[i] > tail.Head; i-- {
 		c, err := r.vault.usable(ctx, l, seqs[i])
 		if err != nil {
 			return nil, fmt.Errorf("read checkpoint %d: %w", seqs[i], err)
 		}
-		if c == nil || c.fold != r.table.VersionOf(c.fold.Adapter) {
+		if c == nil {
 			continue
 		}
-		f, err := r.begin(ctx, l, tail, c, true)
+		f, err := r.begin(ctx, l, tail, c, quest{ledger: true})
 		if errors.Is(err, ErrDamaged) {
 			r.vault.report(l, seqs[i], err)
 			continue
@@ -216,7 +261,15 @@ func (r *Reader) LoadLost(ctx context.Context, l journal.Log) (*History, error) 
 		if err != nil {
 			return nil, err
 		}
-		return &History{State: f.state, Ledger: f.ledger, Bytes: f.bytes}, nil
+		if c.fold == r.table.VersionOf(c.fold.Adapter) {
+			return f.history(), nil
+		}
+		if other == nil {
+			other, f.from = f, &c.fold
+		}
+	}
+	if other != nil {
+		return other.history(), nil
 	}
 	return r.Load(ctx, l, 0)
 }

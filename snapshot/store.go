@@ -21,6 +21,9 @@ const (
 	// soonest is the least time between two checkpoints of a session that a small
 	// Retention asks for.
 	soonest = 100 * time.Millisecond
+	// idleAfter is how long a session says nothing until its log is brought within
+	// a retention that a burst has passed.
+	idleAfter = time.Second
 	// trimPause is the least time between two trims of one shard: a trim holds up
 	// the shard's writers for a moment.
 	trimPause = 200 * time.Millisecond
@@ -33,6 +36,7 @@ type StoreConfig struct {
 	EveryAge    time.Duration    // after so much time, at the next event; zero: 1 min
 	TurnEvents  uint64           // when a turn ends and so many events have passed; zero: 500
 	Soonest     time.Duration    // the least time between two checkpoints that a small Retention asks for; zero: 100 ms
+	IdleAfter   time.Duration    // without an event until a log that is too large is checkpointed and trimmed; zero: 1 s
 	TrimPause   time.Duration    // the least time between two trims of one shard; zero: 200 ms
 	Now         func() time.Time // zero: time.Now
 }
@@ -52,6 +56,9 @@ func (c StoreConfig) withDefaults() StoreConfig {
 	}
 	if c.Soonest == 0 {
 		c.Soonest = soonest
+	}
+	if c.IdleAfter == 0 {
+		c.IdleAfter = idleAfter
 	}
 	if c.TrimPause == 0 {
 		c.TrimPause = trimPause
@@ -116,7 +123,7 @@ func (st *Store) Retain(ctx context.Context, l journal.Log, r Retention) (floor 
 	if err := k.open(ctx); err != nil {
 		return 0, fmt.Errorf("look at the checkpoints of %s: %w", l.Key, err)
 	}
-	err = k.retain(ctx, st.cfg.Now().UnixMilli())
+	err = k.retain(ctx, st.cfg.Now().UnixMilli(), false)
 	return k.floor, err
 }
 
@@ -130,4 +137,18 @@ func (st *Store) mayTrim(shard int) bool {
 	}
 	st.trims[shard] = now.Add(st.cfg.TrimPause)
 	return true
+}
+
+// awaitTrim waits until a shard may be trimmed, and notes that it is.
+func (st *Store) awaitTrim(ctx context.Context, shard int) error {
+	for !st.mayTrim(shard) {
+		t := time.NewTimer(st.cfg.TrimPause / 4)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+	return nil
 }

@@ -75,23 +75,33 @@ func (v vault) report(l journal.Log, seq protocol.Seq, err error) {
 		slog.Uint64(protocol.LogSeq, uint64(seq)), slog.Any(protocol.LogError, err))
 }
 
+// page returns a page of a ledger. Errors: ErrDamaged (also when it is gone),
+// journal.ErrUnavailable, ctx's.
+func (v vault) page(ctx context.Context, l journal.Log, n int) ([]entry, error) {
+	b, err := v.snaps.Get(ctx, l, pageName(n))
+	if errors.Is(err, journal.ErrNoBlob) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	var page []entry
+	if err == nil {
+		page, err = decodePage(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ledger page %d: %w", n, err)
+	}
+	return page, nil
+}
+
 // ledger builds the ledger of c. Errors: ErrDamaged, journal.ErrUnavailable, ctx's.
 func (v vault) ledger(ctx context.Context, l journal.Log, c *checkpoint) (*Ledger, error) {
 	g := NewLedger()
 	for n := range c.pages {
-		b, err := v.snaps.Get(ctx, l, pageName(n))
-		if errors.Is(err, journal.ErrNoBlob) {
-			err = fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
-		var page []entry
-		if err == nil {
-			page, err = decodePage(b)
-		}
+		page, err := v.page(ctx, l, n)
 		if err == nil {
 			err = g.restore(page, true)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ledger page %d: %w", n, err)
+			return nil, err
 		}
 	}
 	if err := g.restore(c.ledger.rest, false); err != nil {
@@ -101,11 +111,29 @@ func (v vault) ledger(ctx context.Context, l journal.Log, c *checkpoint) (*Ledge
 	return g, nil
 }
 
+// salvage builds what is left of the ledger of c. Its pages have other numbers
+// than the stored ones: all are to be stored anew. Errors: journal.ErrUnavailable,
+// ctx's.
+func (v vault) salvage(ctx context.Context, l journal.Log, c *checkpoint) (*Ledger, error) {
+	g := NewLedger()
+	for n := range c.pages {
+		page, err := v.page(ctx, l, n)
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			return nil, err
+		}
+		g.take(page)
+	}
+	g.take(c.ledger.rest)
+	g.resolved = c.ledger.resolved
+	return g, nil
+}
+
 // draft is a checkpoint that is to be stored.
 type draft struct {
 	header
 	state  []byte
 	ledger ledgerCut
+	last   bool // of its run, as far as can be told
 }
 
 // newDraft takes a checkpoint of a state and its ledger; it may be called under
@@ -166,4 +194,20 @@ func (v vault) keep(ctx context.Context, l journal.Log, name string, blob []byte
 		return fmt.Errorf("verify: %w", err)
 	}
 	return nil
+}
+
+// again stores a blob anew, as a message of this process. Errors: ErrDamaged when
+// it cannot be read, or is gone; those of keep.
+func (v vault) again(ctx context.Context, l journal.Log, name string, decode func([]byte) error) error {
+	b, err := v.snaps.Get(ctx, l, name)
+	if errors.Is(err, journal.ErrNoBlob) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err == nil {
+		err = decode(b)
+	}
+	if err != nil {
+		return err
+	}
+	return v.keep(ctx, l, name, b, decode)
 }

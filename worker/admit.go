@@ -60,7 +60,9 @@ func (s *session) admitLocked(in *protocol.CommandInput, result *protocol.SendRe
 		return s.repeat(in, value, &known, result, answer)
 	}
 	if s.phase != phaseLive || s.stdin.broken() {
-		return protocol.Errorf(protocol.ReasonSessionUnavailable, "session %s has no child that reads", s.key.Session)
+		e := protocol.Errorf(protocol.ReasonSessionUnavailable, "session %s has no child that reads", s.key.Session)
+		e.Retryable = s.returns()
+		return e
 	}
 	if s.journal.Stalled() {
 		return errJournal()
@@ -78,6 +80,19 @@ func (s *session) admitLocked(in *protocol.CommandInput, result *protocol.SendRe
 		return err
 	}
 	return s.accept(in, value, effects, result, answer)
+}
+
+// returns reports whether the policy may bring the session back after this run:
+// nobody asked for its end, and the child did not end well. Mu is held.
+func (s *session) returns() bool {
+	if s.rec.Restart != protocol.RestartResume {
+		return false
+	}
+	if asked, why, _, _ := s.stops.times(); asked && why != endServerStop {
+		return false
+	}
+	e := s.exit
+	return e == nil || e.Signal != nil || e.Code == nil || *e.Code != 0
 }
 
 // accept records a command and what the driver wants done before it.

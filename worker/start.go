@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,11 +87,15 @@ func (s *session) resume(ctx context.Context) error {
 		if err != nil {
 			return nil, fmt.Errorf("load history: %w", err)
 		}
-		resumed := protocol.SessionResumed{Type: protocol.TypeSessionResumed, Run: s.rec.Run}
+		var bodies []any
 		if upgraded, ok := s.w.places.upgrade(h); ok {
-			return s.firstEvents(h, t.Epoch, base, upgraded, resumed), nil
+			bodies = append(bodies, upgraded)
 		}
-		return s.firstEvents(h, t.Epoch, base, resumed), nil
+		bodies = append(bodies, protocol.SessionResumed{Type: protocol.TypeSessionResumed, Run: s.rec.Run})
+		if h.Lost { // whoever reads the log later finds a state that its events do not add up to
+			bodies = append(bodies, json.RawMessage(errorBody("history damaged: the state is what could be read, command ids may be unknown")))
+		}
+		return s.firstEvents(h, t.Epoch, base, bodies...), nil
 	}
 	if err := s.open(ctx, "", first); err != nil {
 		return err

@@ -273,6 +273,10 @@ func (w *Worker) asError(err error, k protocol.Key) *protocol.Error {
 	if errors.Is(err, journal.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return protocol.Errorf(protocol.ReasonJournalUnavailable, "journal is not available")
 	}
+	if errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrRolledBack) {
+		w.log.Error("log is damaged", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+		return protocol.Errorf(protocol.ReasonDamaged, "the log of session %s is damaged", k.Session)
+	}
 	e := protocol.Errorf(protocol.ReasonInternal, "internal error")
 	e.ID = string(protocol.NewEpoch(w.cfg.Now()))
 	w.log.Error("request failed", slog.String("id", e.ID), slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))

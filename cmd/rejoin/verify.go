@@ -3,69 +3,153 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"rejoin/client"
+	"rejoin/protocol"
 	"rejoin/snapshot"
 )
 
-// verifyTimeout bounds a verification: a log of a few gigabytes is read whole.
+// verifyTimeout bounds the verification of one session: a log of a few gigabytes
+// is read whole.
 const verifyTimeout = 10 * time.Minute
 
 // verifyReport is the answer of verify_session.
 type verifyReport struct {
-	Clean bool `json:"clean"`
+	SessionID string `json:"sessionId"`
+	Clean     bool   `json:"clean"`
 	snapshot.Report
 }
 
+// verifyParams of verify_session.
+type verifyParams struct {
+	SessionID string `json:"sessionId"`
+	Head      bool   `json:"head,omitempty"`
+}
+
 func (a *app) verifyCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, all, head bool
 	cmd := &cobra.Command{
-		Use:   "verify SID",
-		Short: "Check a session's log and checkpoints",
-		Long: `Has the server fold a session's log anew, check every record on the way, and compare
-every checkpoint with what its events add up to. The exit code is 1 when something does
-not fit.`,
-		Args: exactly("SID"),
+		Use:   "verify SID | --all",
+		Short: "Check a session's log, checkpoints and ledger",
+		Long: `Has the server fold a session's log anew, check every record on the way (checksum,
+chain, density), and compare every checkpoint and its ledger with what its events add
+up to. The exit code is 0 when all of it fits and 1 when something does not.
+With --all every session is checked. With --head nothing is checked: the head of the
+chain is printed, epoch, seq and SHA-256, to be signed and kept elsewhere.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if all {
+				return exactly()(cmd, args)
+			}
+			return exactly("SID")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if all && head {
+				return usagef("--head is about one session")
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
+				if all {
+					return a.verifyAll(ctx, c, asJSON)
+				}
 				info, err := c.session(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				ctx, cancel := context.WithTimeoutCause(ctx, verifyTimeout, fmt.Errorf("verify: %w", context.DeadlineExceeded))
-				defer cancel()
-				raw, err := c.Call(ctx, "verify_session", sessionParams{info.ID})
-				if err != nil {
-					return err
+				if head {
+					return a.chainHead(ctx, c, info.ID, asJSON)
 				}
-				return a.reportVerify(raw, asJSON)
+				clean, err := a.verify(ctx, c, info.ID, "", asJSON)
+				if err == nil && !clean {
+					return &exitError{exitFailed}
+				}
+				return err
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the server's answer as it is")
+	f := cmd.Flags()
+	f.BoolVar(&asJSON, "json", false, "print the server's answer as it is, one line per session")
+	f.BoolVar(&all, "all", false, "check every session")
+	f.BoolVar(&head, "head", false, "print the head of the chain: epoch, seq, SHA-256")
 	return a.clientFlags(cmd)
 }
 
-func (a *app) reportVerify(raw json.RawMessage, asJSON bool) error {
-	var r verifyReport
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("answer of verify_session: %w", err)
+// verifyAll checks every session, also when one is not clean.
+func (a *app) verifyAll(ctx context.Context, c *conn, asJSON bool) error {
+	var list []protocol.SessionInfo
+	if err := c.ask(ctx, "list_sessions", nil, &list); err != nil {
+		return err
 	}
-	var err error
-	if asJSON {
-		_, err = fmt.Fprintf(a.out, "%s\n", raw)
-	} else {
-		for _, p := range r.Problems {
-			fmt.Fprintln(a.out, plainLine(p))
+	bad := 0
+	for i := range list {
+		clean, err := a.verify(ctx, c, list[i].ID, list[i].ID+": ", asJSON)
+		var rpc *client.RPCError
+		if errors.As(err, &rpc) && rpc.Code == protocol.CodeSessionNotFound {
+			continue // deleted meanwhile
 		}
-		_, err = fmt.Fprintf(a.out, "events %d to %d, %d folded; %d checkpoints, %d compared, %d of another fold; %d problems\n",
-			r.Floor, r.Head, r.Events, r.Checkpoints, r.Compared, r.OtherFold, len(r.Problems))
+		if err != nil {
+			return err
+		}
+		if !clean {
+			bad++
+		}
 	}
-	if err == nil && !r.Clean {
+	if !asJSON {
+		if _, err := fmt.Fprintf(a.out, "%d sessions, %d with problems\n", len(list), bad); err != nil {
+			return err
+		}
+	}
+	if bad > 0 {
 		return &exitError{exitFailed}
 	}
+	return nil
+}
+
+// verify checks one session and prints what was found, each line behind prefix.
+func (a *app) verify(ctx context.Context, c *conn, id, prefix string, asJSON bool) (clean bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, verifyTimeout, fmt.Errorf("verify: %w", context.DeadlineExceeded))
+	defer cancel()
+	raw, err := c.Call(ctx, "verify_session", verifyParams{SessionID: id})
+	if err != nil {
+		return false, err
+	}
+	var r verifyReport
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return false, fmt.Errorf("answer of verify_session: %w", err)
+	}
+	if asJSON {
+		_, err = fmt.Fprintf(a.out, "%s\n", raw)
+		return r.Clean, err
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(a.out, prefix+plainLine(p))
+	}
+	_, err = fmt.Fprintf(a.out, "%sevents %d to %d, %d folded; %d checkpoints, %d compared, %d of another fold; %d command ids; %d problems\n",
+		prefix, r.Floor, r.Head, r.Events, r.Checkpoints, r.Compared, r.OtherFold, r.Commands, len(r.Problems))
+	return r.Clean, err
+}
+
+// chainHead prints the head of a session's chain.
+func (a *app) chainHead(ctx context.Context, c *conn, id string, asJSON bool) error {
+	var raw json.RawMessage
+	if err := c.ask(ctx, "verify_session", verifyParams{SessionID: id, Head: true}, &raw); err != nil {
+		return err
+	}
+	if asJSON {
+		_, err := fmt.Fprintf(a.out, "%s\n", raw)
+		return err
+	}
+	var h struct {
+		Epoch  string `json:"epoch"`
+		Seq    uint64 `json:"seq"`
+		SHA256 string `json:"sha256"`
+	}
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return fmt.Errorf("answer of verify_session: %w", err)
+	}
+	_, err := fmt.Fprintf(a.out, "%s %d %s\n", h.Epoch, h.Seq, h.SHA256)
 	return err
 }

@@ -267,7 +267,7 @@ func TestRecoverLostLog(t *testing.T) {
 	if err := w.broker.Recover(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	wantHistory(t, w.history("lost"), "10 5 epoch_start unclean_boot", "11 5 session_interrupted server_restart")
+	wantHistory(t, w.history("lost"), "10 5 epoch_start rolled_back", "11 5 session_interrupted server_restart")
 	if info := w.info("lost"); info.Epoch == epoch || info.Head != 11 || info.Floor != 10 || info.Title != "kept" {
 		t.Errorf("info: %+v", info)
 	}

@@ -130,13 +130,17 @@ func TestDamagedBlockOfCheckpoints(t *testing.T) {
 				t.Fatalf("round %d: session %s cannot be resumed", round, id)
 			}
 			printTurns(t, c, id, &sent)
-			var info struct{ Floor uint64 }
-			if err := json.Unmarshal(noInternal(t, c, "get_session", p), &info); err != nil {
-				t.Fatal(err)
-			}
-			raw := noInternal(t, c, "get_snapshot", map[string]any{"sessionId": id, "at": info.Floor})
-			if raw == nil || strings.Contains(string(raw), `"damaged":true`) {
-				t.Errorf("round %d: the state at the floor of %s: %.200s", round, id, raw)
+			var raw json.RawMessage
+			harness.Eventually(t, "a state at the floor", func() bool { // which moves
+				var info struct{ Floor uint64 }
+				if err := json.Unmarshal(noInternal(t, c, "get_session", p), &info); err != nil {
+					t.Fatal(err)
+				}
+				raw = noInternal(t, c, "get_snapshot", map[string]any{"sessionId": id, "at": info.Floor - 1})
+				return raw != nil
+			})
+			if strings.Contains(string(raw), `"damaged":true`) {
+				t.Errorf("round %d: the state before the floor of %s is lost: %.200s", round, id, raw)
 			}
 		}
 	}
