@@ -47,8 +47,9 @@ type Keeper struct {
 
 	shelf shelf // owned by the goroutine
 
-	newest atomic.Int64 // when the newest event was applied, ns since 1970
-	armed  atomic.Bool  // the clock runs, or what it asked for is being done
+	newest atomic.Uint64 // seq of the newest event applied
+	when   atomic.Int64  // when that was, ns since 1970
+	armed  atomic.Bool   // the clock runs, or what it asked for is being done
 
 	mu      sync.Mutex
 	busy    bool             // the goroutine runs
@@ -103,7 +104,8 @@ func (k *Keeper) Applied(s *protocol.State, ledger *Ledger, e *protocol.Event) {
 	if k.last == 0 {
 		k.last = e.TS
 	}
-	k.newest.Store(k.st.cfg.Now().UnixNano())
+	k.when.Store(k.st.cfg.Now().UnixNano())
+	k.newest.Store(uint64(e.Seq))
 	k.shorten(e.Seq, size)
 	k.watchSize(e.Seq)
 	ended := k.inTurn && s.Turn == nil
@@ -167,7 +169,7 @@ func (k *Keeper) runClock(d time.Duration) {
 // tick has the log brought within its retention, once no event has come for a
 // while.
 func (k *Keeper) tick() {
-	quiet := k.st.cfg.Now().Sub(time.Unix(0, k.newest.Load()))
+	quiet := k.st.cfg.Now().Sub(time.Unix(0, k.when.Load()))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -247,8 +249,7 @@ func (k *Keeper) run() {
 		}
 		k.mu.Unlock()
 		if d == nil {
-			k.fit(k.life, k.st.cfg.Now().UnixMilli())
-			k.armed.Store(false)
+			k.fitIdle(k.life)
 			continue
 		}
 		err := k.store(k.life, d)
@@ -290,6 +291,31 @@ func (k *Keeper) store(ctx context.Context, d *draft) error {
 	return nil
 }
 
+// idleRetry is after how many times StoreConfig.IdleAfter what failed is tried
+// again.
+const idleRetry = 30
+
+// fitIdle brings the log of an idle session within its retention, and has the
+// clock run on where it did not, or events have come meanwhile.
+func (k *Keeper) fitIdle(ctx context.Context) {
+	seq := k.newest.Load()
+	ok := k.w.Await(ctx, protocol.Seq(seq)) == nil && k.fit(ctx, k.st.cfg.Now().UnixMilli())
+	k.armed.Store(false)
+	if ok && seq == k.newest.Load() {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped || k.armed.Swap(true) {
+		return
+	}
+	if ok {
+		k.runClock(k.st.cfg.IdleAfter)
+	} else {
+		k.runClock(idleRetry * k.st.cfg.IdleAfter)
+	}
+}
+
 // open reads the shelf. Damaged pages of the ledger are stored again with the
 // next draft.
 func (k *Keeper) open(ctx context.Context) error {
@@ -304,8 +330,8 @@ func (k *Keeper) open(ctx context.Context) error {
 	return nil
 }
 
-// fit brings the log within its retention.
-func (k *Keeper) fit(ctx context.Context, now int64) {
+// fit brings the log within its retention; false when that failed.
+func (k *Keeper) fit(ctx context.Context, now int64) bool {
 	err := k.open(ctx)
 	if err == nil {
 		err = k.shelf.fit(ctx, now)
@@ -313,6 +339,7 @@ func (k *Keeper) fit(ctx context.Context, now int64) {
 	if err != nil && ctx.Err() == nil {
 		k.st.log.Warn("the log stays larger than its retention for now", slog.String(protocol.LogSession, k.shelf.log.Key.String()), slog.Any(protocol.LogError, err))
 	}
+	return err == nil
 }
 
 // Floor returns the first retained seq as far as the keeper knows, 0 when it
