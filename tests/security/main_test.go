@@ -165,6 +165,36 @@ func ended(t *testing.T, c *harness.Client) {
 	})
 }
 
+// ask makes a request on a wire of its own and returns the error it is answered
+// with, if any; notifications are passed over.
+func ask(t *testing.T, s *harness.Server, token, method string, params map[string]any) *harness.RPCError {
+	t.Helper()
+	w := harness.DialWire(t, s)
+	w.Authenticate(token)
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Send(string(line) + "\n")
+	for {
+		var m struct {
+			ID     *int
+			Result json.RawMessage
+			Error  *harness.RPCError
+		}
+		text := w.Line()
+		if err := json.Unmarshal([]byte(text), &m); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if m.ID != nil {
+			if err := w.Conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return m.Error
+		}
+	}
+}
+
 // dialRaw connects without a word.
 func dialRaw(t *testing.T, s *harness.Server) net.Conn {
 	t.Helper()
