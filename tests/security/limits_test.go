@@ -1,0 +1,126 @@
+package security
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"rejoin/tests/harness"
+)
+
+// A token of the token file has so many connections and live sessions, and takes
+// nothing from the others.
+func TestLimitsPerToken(t *testing.T) {
+	s := harness.Start(t, withEcho(t, "limits: {connectionsPerToken: 3, sessionsPerToken: 2}"))
+	ann, bob := addToken(t, s.Dir, "ann", "operator", "default"), addToken(t, s.Dir, "bob", "operator", "default")
+	var cs []*harness.Client
+	for range 3 {
+		cs = append(cs, as(t, s, ann))
+	}
+	full := harness.DialWire(t, s)
+	full.Send(`{"id":1,"method":"authenticate","params":{"token":"` + ann + `"}}` + "\n")
+	if lines := full.Closed(); len(lines) != 1 || !strings.Contains(lines[0], `"code":-32005,"message":"more than 3 connections of this token"`) || !strings.Contains(lines[0], `"retryable":true`) {
+		t.Errorf("the fourth connection was told %q", lines)
+	}
+	others := as(t, s, bob)
+	admin := harness.Dial(t, s)
+	if err := cs[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the place is free again", func() bool {
+		c, err := tryAs(t, s, ann)
+		return err == nil && c.Close() == nil
+	})
+
+	// Starts at the same time cannot pass the limit together.
+	var mu sync.Mutex
+	var won []string
+	lost := 0
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			raw, err := cs[0].Call(harness.Context(t), "start_session", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			var e *harness.RPCError
+			var r struct{ SessionID string }
+			switch {
+			case errors.As(err, &e) && e.Code == -32005 && e.Data.Retryable && e.Message == "more than 2 live sessions of this token":
+				lost++
+			case err != nil || json.Unmarshal(raw, &r) != nil:
+				t.Errorf("%s %v", raw, err)
+			default:
+				won = append(won, r.SessionID)
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) != 2 || lost != 4 {
+		t.Fatalf("%d started and %d were refused", len(won), lost)
+	}
+	start(t, others)
+	start(t, admin)
+	// One that has ended makes room; to resume it takes room.
+	do[json.RawMessage](t, cs[0], "stop_session", map[string]any{"sessionId": won[0]})
+	third := start(t, cs[0]).ID
+	refused(t, cs[0], -32005, "resume_session", map[string]any{"sessionId": won[0]})
+	do[json.RawMessage](t, others, "resume_session", map[string]any{"sessionId": won[0]}) // it is another's then
+	refused(t, cs[0], -32005, "start_session", nil)
+	do[json.RawMessage](t, cs[0], "delete_session", map[string]any{"sessionId": third})
+	start(t, cs[0])
+}
+
+// An address with many wrong tokens is not heard for a while; one line has one
+// attempt; the token that was right all along is refused meanwhile, and what is
+// connected goes on.
+func TestWrongTokens(t *testing.T) {
+	o := withEcho(t, "limits: {authFailures: 5}")
+	o.Listen = []string{"tcp://127.0.0.1:0", "unix://" + t.TempDir() + "/s"}
+	s := harness.Start(t, o)
+	token := addToken(t, s.Dir, "ann", "observer", "default")
+	before := as(t, s, token)
+
+	// A batch of guesses is one guess, and the right one in it is not heard.
+	guess := func(tokens ...string) []string {
+		t.Helper()
+		var calls []string
+		for _, token := range tokens {
+			calls = append(calls, `{"jsonrpc":"2.0","id":1,"method":"authenticate","params":{"token":"`+token+`"}}`)
+		}
+		w := harness.DialWire(t, s)
+		w.Send("[" + strings.Join(calls, ",") + "]\n")
+		return w.Closed()
+	}
+	lines := guess("wrong", token, s.Token(), "wrong")
+	if len(lines) != 1 || strings.Contains(lines[0], "authenticated") || strings.Count(lines[0], "invalid token") != 4 {
+		t.Errorf("a batch of guesses: %q", lines)
+	}
+	for range 4 {
+		if lines := guess("wrong"); len(lines) != 1 || !strings.Contains(lines[0], "-32001") {
+			t.Errorf("a wrong token: %q", lines)
+		}
+	}
+	for _, text := range []string{"wrong", token, s.Token()} {
+		lines := guess(text)
+		if len(lines) != 1 || !strings.Contains(lines[0], `"code":-32005,"message":"too many wrong tokens from this address`) || !strings.Contains(lines[0], `"reason":"overloaded"`) {
+			t.Errorf("after too many: %q", lines)
+		}
+	}
+	do[json.RawMessage](t, before, "list_sessions", nil)
+	// Not where the kernel says who it is.
+	path := strings.TrimPrefix(s.Ready.Listeners[1].URL, "unix://")
+	for range 8 {
+		if c, err := harness.Connect(harness.Context(t), "unix", path, "wrong"); err == nil {
+			t.Error(errors.Join(errors.New("a wrong token is good"), c.Close()))
+		}
+	}
+	c, err := harness.Connect(harness.Context(t), "unix", path, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
