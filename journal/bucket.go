@@ -18,10 +18,16 @@ var (
 	ErrRevision = errors.New("journal: revision is not the newest")
 )
 
+// errWatchAgain: the server was restarted, and with it the watch was forgotten.
+var errWatchAgain = errors.New("journal: watch again")
+
 // Bucket is a key-value bucket with compare-and-set, as durable as the journal.
 // Safe for concurrent use. After ErrUnavailable the outcome of a write is
 // unknown: read before writing again.
-type Bucket struct{ kv jetstream.KeyValue }
+type Bucket struct {
+	kv    jetstream.KeyValue
+	again *broadcast // the server was restarted
+}
 
 // Entry of a bucket; Revision is for compare-and-set.
 type Entry struct {
@@ -40,7 +46,7 @@ func (n *Node) Bucket(ctx context.Context, name string) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", name, unavailable(ctx, err))
 	}
-	return &Bucket{kv: kv}, nil
+	return &Bucket{kv: kv, again: &n.again}, nil
 }
 
 // Get returns the entry of key, or ErrNotFound.
@@ -87,14 +93,27 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 // Watch calls f for every present entry, then once with Key "" (all loaded),
 // then for changes, until ctx ends, whose error it returns; f runs on the
 // caller's goroutine. Of changes of one key that follow fast only the newest is
-// sure to come. ErrUnavailable when the watch broke: call Watch again.
+// sure to come, and one may come again: after a restart of the embedded server
+// every present entry does. ErrUnavailable when the watch broke: call Watch again.
 func (b *Bucket) Watch(ctx context.Context, f func(Entry)) error {
+	loaded := false
+	for {
+		again := b.again.next()
+		err := b.watchOnce(ctx, again, &loaded, f)
+		if !errors.Is(err, errWatchAgain) {
+			return err
+		}
+	}
+}
+
+// watchOnce watches until ctx ends, the watch breaks, or again is closed: errWatchAgain.
+func (b *Bucket) watchOnce(ctx context.Context, again <-chan struct{}, loaded *bool, f func(Entry)) error {
 	w, err := b.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watch bucket: %w", unavailable(ctx, err))
 	}
-	err = pump(ctx, w.Updates(), f)
-	if serr := w.Stop(); serr != nil && ctx.Err() == nil {
+	err = pump(ctx, w.Updates(), again, loaded, f)
+	if serr := w.Stop(); serr != nil && ctx.Err() == nil && !errors.Is(err, errWatchAgain) {
 		err = errors.Join(err, serr)
 	}
 	// The watcher's goroutine may be blocked on handing over an entry: take them
@@ -104,12 +123,13 @@ func (b *Bucket) Watch(ctx context.Context, f func(Entry)) error {
 	return err
 }
 
-func pump(ctx context.Context, updates <-chan jetstream.KeyValueEntry, f func(Entry)) error {
-	loaded := false
+func pump(ctx context.Context, updates <-chan jetstream.KeyValueEntry, again <-chan struct{}, loaded *bool, f func(Entry)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-again:
+			return errWatchAgain
 		case e, ok := <-updates:
 			switch {
 			case !ok:
@@ -118,11 +138,11 @@ func pump(ctx context.Context, updates <-chan jetstream.KeyValueEntry, f func(En
 				}
 				return fmt.Errorf("%w: watch ended", ErrUnavailable)
 			case e != nil:
-				if entry := entryOf(e); loaded || !entry.Deleted {
+				if entry := entryOf(e); *loaded || !entry.Deleted {
 					f(entry)
 				}
-			case !loaded:
-				loaded = true
+			case !*loaded:
+				*loaded = true
 				f(Entry{})
 			}
 		}

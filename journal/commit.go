@@ -187,6 +187,7 @@ func (w *Writer) put(ctx context.Context, h header, body []byte) error {
 	if err != nil {
 		return err
 	}
+	w.gate.stored(len(w.rec))
 	w.at.acked, w.at.expect, w.at.prev = true, pos, hashRecord(w.rec)
 	if h.part == 1 {
 		w.noted(w.cfg.Log, h.base, pos)
@@ -216,13 +217,22 @@ func (w *Writer) deliver(ctx context.Context) (uint64, error) {
 			warned = true
 			w.log.Warn("journal takes no records", slog.Int(protocol.LogBytes, len(w.rec)), slog.Any(protocol.LogError, err))
 		}
-		if err := pause(ctx, try); err != nil {
-			return 0, err
-		}
-		if err := w.turn.enter(ctx, w.ticket); err != nil {
+		w.gate.refused(err)
+		if err := w.again(ctx, try); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// again waits until another attempt makes sense and has its turn.
+func (w *Writer) again(ctx context.Context, try int) error {
+	if err := pause(ctx, try); err != nil {
+		return err
+	}
+	if err := w.gate.awaitServer(ctx); err != nil {
+		return err
+	}
+	return w.turn.enter(ctx, w.ticket)
 }
 
 // errAgain: the log is as the writer left it, so the refusal was for another moment.

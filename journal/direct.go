@@ -85,6 +85,7 @@ func (r *reader) get(ctx context.Context, l Log, req string) (rawMsg, bool, erro
 	r.gets.Add(1)
 	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	r.n.awaitUp(ctx2)
 	m, err := r.nc.RequestWithContext(ctx2, directSubject(l), []byte(req))
 	if err != nil {
 		return rawMsg{}, false, unavailable(ctx, err)
@@ -112,6 +113,7 @@ func directSubject(l Log) string { return "$JS.API.DIRECT.GET." + shardStream(l.
 func (r *reader) batch(ctx context.Context, l Log, start uint64, maxBytes int) (msgs []rawMsg, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	r.n.awaitUp(ctx)
 	inbox := r.nc.NewRespInbox()
 	ch := make(chan *nats.Msg, batchMessages+1)
 	sub, err := r.nc.ChanSubscribe(inbox, ch)

@@ -34,15 +34,17 @@ func newShardFeed(shard int) *shardFeed {
 
 // openFeed connects the hub to the live subjects of the node.
 func (h *Hub) openFeed(n *Node) error {
-	nc, err := nats.Connect("", nats.InProcessServer(n.srv), nats.Name("rejoin-live"),
+	nc, err := nats.Connect("", nats.InProcessServer(lifeline{&n.engine}), nats.Name("rejoin-live"),
 		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { h.onReadErr(sub, err) }),
 		nats.ReconnectHandler(func(*nats.Conn) {
-			h.log.Info("journal connection back", slog.String("name", "live"))
+			if !n.restarting.Load() {
+				h.log.Info("journal connection back", slog.String("name", "live"))
+			}
 			h.checkAll()
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
+			if err != nil && !n.restarting.Load() {
 				h.log.Warn("journal connection lost", slog.String("name", "live"), slog.Any(protocol.LogError, err))
 			}
 		}))
@@ -60,6 +62,9 @@ func (h *Hub) openFeed(n *Node) error {
 		if err := n.checkLog(l); err != nil {
 			return nil, err
 		}
+		up, cancel := context.WithTimeout(ctx, apiTimeout)
+		n.awaitUp(up)
+		cancel()
 		return f.subscribe(ctx, l)
 	}
 	return nil

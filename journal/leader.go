@@ -15,6 +15,7 @@ import (
 const (
 	apiWrongLast = 10071
 	apiNoMessage = 10037
+	apiMaxBytes  = 10077 // maximum bytes of the stream exceeded
 )
 
 // apiTimeout bounds one request to the server.
@@ -56,6 +57,7 @@ func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
 func (n *Node) askLeader(ctx context.Context, l Log, req string) (m rawMsg, ok bool, err error) {
 	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	n.awaitUp(ctx2)
 	msg, err := n.read.RequestWithContext(ctx2, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
 	if err != nil {
 		return rawMsg{}, false, unavailable(ctx, err)

@@ -15,7 +15,7 @@ import (
 // faultyStore is the node's own store behind a link that loses requests, loses
 // answers and delivers requests twice.
 func faultyStore(n *Node, l Log, rnd *rand.Rand) store {
-	st := store{publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[l.Shard], clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	st := store{publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[l.Shard], gate: n.gates[l.Shard], clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	st.publish = func(ctx context.Context, subject string, data []byte, expect uint64) (uint64, error) {
 		switch rnd.IntN(8) {
 		case 0:

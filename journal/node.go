@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sys/unix"
 
 	"rejoin/protocol"
 )
@@ -70,10 +70,17 @@ type Node struct {
 	lock     *dirLock
 	format   *format
 	instance string
-	bridge   *logBridge
-	srv      *server.Server
 	life     context.Context // ends when Close begins
 	end      context.CancelFunc
+
+	engine     atomic.Pointer[server.Server] // keeps the streams; nil while it is being restarted
+	busServer  atomic.Pointer[server.Server] // of bus alone
+	restarting atomic.Bool
+	again      broadcast // after each restart of the engine
+	health     *healthWatch
+	watching   sync.WaitGroup // for health's goroutine
+	disk       *diskGate
+	gates      []*gate // one per shard
 
 	// One connection per kind of traffic, so that bulk of one does not delay another.
 	pub  *nats.Conn // appends of all writers
@@ -112,7 +119,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("journal: data directory: %w", err)
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}}
+	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}, disk: newDiskGate()}
+	n.health = newHealthWatch(n)
 	n.snapFresh.turn = make(chan struct{}, 1)
 	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
@@ -133,6 +141,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if n.hub, err = newHub(ctx, n); err != nil {
 		return nil, fmt.Errorf("journal: start hub: %w", err)
 	}
+	n.health.look(n.life)
+	n.watching.Go(func() { n.health.run(n.life) })
 	return n, nil
 }
 
@@ -177,6 +187,9 @@ func (n *Node) openDir() (err error) {
 	if n.lock, err = lockDir(dir); err != nil {
 		return err
 	}
+	if err := checkSpace(dir); err != nil {
+		return err
+	}
 	if err := n.openEncryption(); err != nil {
 		return err
 	}
@@ -198,6 +211,17 @@ func (n *Node) openDir() (err error) {
 }
 
 func (n *Node) startServer(ctx context.Context) error {
+	if err := n.startEngine(ctx); err != nil {
+		return err
+	}
+	if err := n.startBus(ctx); err != nil {
+		return err
+	}
+	return n.connect()
+}
+
+// bootServer starts the server that keeps the streams.
+func (n *Node) bootServer(ctx context.Context) (*server.Server, error) {
 	d := n.cfg.Durability
 	opts := &server.Options{
 		ServerName: "rejoin", DontListen: true, NoSigs: true,
@@ -210,24 +234,35 @@ func (n *Node) startServer(ctx context.Context) error {
 		DisableJetStreamBanner: true,
 	}
 	n.encrypt(opts)
+	return n.runServer(ctx, opts)
+}
+
+// runServer starts a server and returns it when it is ready.
+func (n *Node) runServer(ctx context.Context, opts *server.Options) (_ *server.Server, err error) {
 	srv, err := server.NewServer(opts)
 	if err != nil {
-		return fmt.Errorf("journal: configure server: %w", err)
+		return nil, fmt.Errorf("journal: configure server: %w", err)
 	}
-	n.srv, n.bridge = srv, &logBridge{log: n.log}
-	srv.SetLoggerV2(n.bridge, false, false, false)
+	bridge := &logBridge{log: n.log}
+	srv.SetLoggerV2(bridge, false, false, false)
 	srv.Start()
-	if text := n.bridge.fatal.Load(); text != nil {
-		return fmt.Errorf("journal: start server: %s", *text)
+	defer func() {
+		if err != nil {
+			srv.Shutdown()
+			srv.WaitForShutdown()
+		}
+	}()
+	if text := bridge.fatal.Load(); text != nil {
+		return nil, fmt.Errorf("journal: start server: %s", *text)
 	}
 	wait := startTimeout
 	if t, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(t))
 	}
-	if !srv.ReadyForConnections(wait) || !srv.JetStreamEnabled() {
-		return errors.Join(errors.New("journal: server did not get ready"), ctx.Err())
+	if !srv.ReadyForConnections(wait) || opts.JetStream && !srv.JetStreamEnabled() {
+		return nil, errors.Join(errors.New("journal: server did not get ready"), ctx.Err())
 	}
-	return n.connect()
+	return srv, nil
 }
 
 func (n *Node) connect() (err error) {
@@ -235,7 +270,11 @@ func (n *Node) connect() (err error) {
 		name string
 		to   **nats.Conn
 	}{{"pub", &n.pub}, {"read", &n.read}, {"bus", &n.bus}, {"kv", &n.kv}, {"snap", &n.snap}} {
-		if *c.to, err = n.dial(c.name); err != nil {
+		srv := &n.engine
+		if c.name == "bus" {
+			srv = &n.busServer
+		}
+		if *c.to, err = n.dial(c.name, srv); err != nil {
 			return err
 		}
 	}
@@ -253,8 +292,8 @@ func (n *Node) connect() (err error) {
 
 // dial makes an in-process connection. It never gives up reconnecting and
 // never keeps a publish for later: a stale one must fail, not be replayed.
-func (n *Node) dial(name string) (*nats.Conn, error) {
-	nc, err := nats.Connect("", nats.InProcessServer(n.srv), nats.Name("rejoin-"+name),
+func (n *Node) dial(name string, srv *atomic.Pointer[server.Server]) (*nats.Conn, error) {
+	nc, err := nats.Connect("", nats.InProcessServer(lifeline{srv}), nats.Name("rejoin-"+name),
 		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
@@ -264,11 +303,15 @@ func (n *Node) dial(name string) (*nats.Conn, error) {
 			n.log.Warn("journal connection", slog.String("name", name), slog.String("subject", subject), slog.Any(protocol.LogError, err))
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
+			if err != nil && !n.restarting.Load() {
 				n.log.Warn("journal connection lost", slog.String("name", name), slog.Any(protocol.LogError, err))
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { n.log.Info("journal connection back", slog.String("name", name)) }))
+		nats.ReconnectHandler(func(*nats.Conn) {
+			if !n.restarting.Load() {
+				n.log.Info("journal connection back", slog.String("name", name))
+			}
+		}))
 	if err != nil {
 		return nil, fmt.Errorf("journal: connect %s: %w", name, err)
 	}
@@ -291,6 +334,7 @@ func (n *Node) Close(ctx context.Context) error {
 		return nil
 	}
 	n.end()
+	n.watching.Wait()
 	n.writing.Wait()
 	n.stopTraffic()
 	if err := syncFS(n.cfg.Dir); err != nil {
@@ -316,15 +360,18 @@ func (n *Node) stopTraffic() {
 			c.Close()
 		}
 	}
-	if n.srv != nil {
-		n.srv.Shutdown()
-		n.srv.WaitForShutdown()
+	for _, p := range []*atomic.Pointer[server.Server]{&n.engine, &n.busServer} {
+		if srv := p.Load(); srv != nil {
+			srv.Shutdown()
+			srv.WaitForShutdown()
+		}
 	}
 }
 
 // shutdown undoes what Start did so far, without the clean mark.
 func (n *Node) shutdown() error {
 	n.end()
+	n.watching.Wait()
 	n.stopTraffic()
 	if n.lock == nil {
 		return nil
@@ -393,15 +440,15 @@ func (n *Node) quota() (int64, error) {
 	if n.cfg.MaxBytes > 0 {
 		return n.cfg.MaxBytes, nil
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(n.cfg.Dir, &st); err != nil {
-		return 0, fmt.Errorf("journal: free space of %s: %w", n.cfg.Dir, err)
+	have, err := diskSpace(n.cfg.Dir)
+	if err != nil {
+		return 0, err
 	}
 	own, err := dirBytes(filepath.Join(n.cfg.Dir, "jetstream"))
 	if err != nil {
 		return 0, err
 	}
-	return (int64(st.Bavail)*st.Bsize + own) / 10 * 7, nil
+	return (have.free + own) / 10 * 7, nil
 }
 
 func dirBytes(dir string) (int64, error) {

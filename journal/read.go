@@ -117,6 +117,7 @@ func (n *Node) Purge(ctx context.Context, l Log) error {
 	if err := st.Purge(ctx, jetstream.WithPurgeSubject(subjectOf(l)), jetstream.WithPurgeSequence(rec.first)); err != nil {
 		return fmt.Errorf("journal: purge %s: %w", l.Key, unavailable(ctx, err))
 	}
+	n.freed(l.Shard)
 	n.rd.index.drop(l)
 	return nil
 }

@@ -61,6 +61,9 @@ func (n *Node) openStreams(ctx context.Context) error {
 			}
 		}
 	}
+	for range n.format.Shards {
+		n.gates = append(n.gates, &gate{disk: n.disk, quota: max(quota/int64(n.format.Shards), 1), stale: true})
+	}
 	for i := range n.format.Shards {
 		if err := n.openStream(ctx, n.js, shardConfig(i, quota/int64(n.format.Shards))); err != nil {
 			return err

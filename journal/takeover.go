@@ -54,6 +54,7 @@ type store struct {
 	last    func(ctx context.Context, l Log) (lastRecord, error)
 	noted   func(l Log, base protocol.Seq, pos uint64) // told where a record is stored
 	turn    *turnstile
+	gate    *gate
 	clock   func() time.Time
 	log     *slog.Logger
 }
@@ -68,8 +69,9 @@ func (n *Node) OpenWriter(ctx context.Context, cfg WriterConfig) (*Writer, error
 	}
 	life, abort := context.WithCancel(context.WithoutCancel(ctx))
 	w, err := newWriter(store{
-		publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[cfg.Log.Shard], clock: n.clock,
-		log: n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
+		publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[cfg.Log.Shard], gate: n.gates[cfg.Log.Shard],
+		clock: n.clock,
+		log:   n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
 	}, cfg, abort)
 	if err == nil {
 		err = n.adopt(w)

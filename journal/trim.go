@@ -84,6 +84,7 @@ func (n *Node) Trim(ctx context.Context, l Log, below protocol.Seq) (protocol.Se
 	if err := st.Purge(ctx, jetstream.WithPurgeSubject(subjectOf(l)), jetstream.WithPurgeSequence(keep.first)); err != nil {
 		return 0, fmt.Errorf("journal: trim %s: %w", l.Key, unavailable(ctx, err))
 	}
+	n.freed(l.Shard)
 	n.hub.trimmed(l, keep.Epoch(), keep.base)
 	return keep.base, nil
 }

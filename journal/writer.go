@@ -212,10 +212,13 @@ func (w *Writer) EndRecord(seq protocol.Seq) {
 	}
 }
 
-// WaitRoom blocks while a whole batch of events waits behind the record in
-// flight: readers of stdout call it before each batch of Append, control
-// records never do. Errors: why the writer failed, ctx's.
+// WaitRoom blocks while the journal has no room for output, or a whole batch of
+// events waits behind the record in flight: readers of stdout call it before each
+// batch of Append, control records never do. Errors: why the writer failed, ctx's.
 func (w *Writer) WaitRoom(ctx context.Context) error {
+	if err := w.gate.awaitRoom(ctx, w.done); err != nil {
+		return err
+	}
 	return w.wait(ctx, func() bool {
 		return w.err == nil && w.backlogBytes < protocol.RecordBytesMax && w.backlogEvents < protocol.RecordEventsMax
 	})
@@ -226,6 +229,16 @@ func (w *Writer) WaitRoom(ctx context.Context) error {
 func (w *Writer) Stalled() bool {
 	t := w.since.Load()
 	return t != 0 && w.clock().UnixNano()-t > int64(stalledAfter)
+}
+
+// Health says what the log can still take. It is HealthSick also while the
+// writer is Stalled.
+func (w *Writer) Health() Health {
+	h := w.gate.Health()
+	if h.State < HealthSick && w.Stalled() {
+		return h.worse(Health{HealthSick, reasonStalled})
+	}
+	return h
 }
 
 // Await waits until the event of seq, appended already or yet to be, is durable,

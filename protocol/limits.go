@@ -56,6 +56,24 @@ const (
 	RestartsPerWindowMax = 3         // restarts by policy
 )
 
+// Limits of the journal's disk. Percentages are of the whole file system, bytes
+// and percentages whichever is less; a state ends a quarter above its threshold.
+const (
+	DiskTightBytes      = 1 << 30   // free space below it: output of children waits
+	DiskTightPercentMax = 10        // the same on a small file system
+	DiskFullBytes       = 256 << 20 // free space below it: new commands and sessions are refused
+	DiskFullPercentMax  = 5         // the same on a small file system
+	JournalBytesMin     = 256 << 20 // least journal.maxBytes
+)
+
+// Limits of one shard, in percent of its part of journal.maxBytes.
+const (
+	ShardTightPercent    = 85 // from here on output of its sessions waits
+	ShardTightEndPercent = 80 // until it is below this
+	ShardFullPercent     = 95 // from here on new commands and sessions are refused, too
+	ShardFullEndPercent  = 90 // until it is below this
+)
+
 // Times.
 const (
 	AuthTimeoutDefault  = 10 * time.Second // --auth-timeout
