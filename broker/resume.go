@@ -127,6 +127,9 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, start
 	if len(seen.Argv) == 0 {
 		return protocol.SessionInfo{}, protocol.Errorf(protocol.ReasonUnsupported, "session %s cannot be resumed", k.Session)
 	}
+	if err := b.node.ShardHealth(seen.Shard).Err(); err != nil {
+		return protocol.SessionInfo{}, err
+	}
 	seen, err := b.mend(ctx, seen)
 	if err != nil {
 		return protocol.SessionInfo{}, err

@@ -16,6 +16,7 @@ const (
 	watchPause      = time.Second            // until a broken watch is begun again
 	settleRetry     = 5 * time.Second        // until Settled is tried again while the journal is away
 	restartWait     = 250 * time.Millisecond // until a restart is tried again while no worker serves
+	journalWait     = time.Second            // until it is tried again while the journal takes nothing new
 	restartParallel = 16                     // restarts at a time; the next ones wait
 	hearPause       = 15 * time.Second       // until the owners are asked for what announcements may have lost
 	settleIntervals = 3                      // fsync intervals after a session's end until it counts as on disk
@@ -168,6 +169,10 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 	}
 	if _, err := b.ask(ctx, b.worker(), infoTimeout, protocol.WorkerRequest{Op: protocol.OpInfo}); errors.Is(err, journal.ErrNoOwner) {
 		b.restarts.again(k, restartWait) // no worker serves yet
+		return
+	}
+	if b.node.ShardHealth(rec.Shard).Refuses() {
+		b.restarts.again(k, journalWait) // a try would be for nothing, and is one of few
 		return
 	}
 	work, done := b.work(ctx, 2*startTimeout)

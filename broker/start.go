@@ -111,6 +111,10 @@ func (b *Broker) startNew(
 	rec.StartedBy, rec.StartKey = p.Token, startKey(p.Workspace, s.CommandID)
 	fill(rec, len(s.Argv) == 0, s.Args)
 
+	if err := b.node.ShardHealth(rec.Shard).Err(); err != nil {
+		return protocol.SessionInfo{}, err
+	}
+
 	ctx, done := b.work(ctx, startTimeout+abortTimeout)
 	defer done()
 	unlock, err := b.locks.lock(ctx, rec.Key())

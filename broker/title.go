@@ -45,6 +45,9 @@ func (b *Broker) SetTitle(ctx context.Context, p Principal, session, title strin
 // session's lock.
 func (b *Broker) retitle(ctx context.Context, rec *protocol.SessionRecord, title string) error {
 	k := rec.Key()
+	if err := b.node.ShardHealth(rec.Shard).Err(); err != nil {
+		return err
+	}
 	w, err := b.write(ctx, takeover{
 		key: k, minHead: rec.Head,
 		allow: func(r *protocol.SessionRecord) error {

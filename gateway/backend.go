@@ -97,6 +97,7 @@ type backends struct {
 	history    history
 	folds      folder
 	durability string
+	usage      func() journal.Usage
 }
 
 // brokerSessions is a broker.Broker as directory.

@@ -174,6 +174,7 @@ type fakeWorld struct {
 	before  func(call string)
 	feed    fakeFeed
 	verify  func(context.Context) // asked before each
+	usage   journal.Usage
 }
 
 func newFakeWorld(sessions ...string) *fakeWorld {
@@ -185,7 +186,7 @@ func newFakeWorld(sessions ...string) *fakeWorld {
 }
 
 func (w *fakeWorld) backends() backends {
-	return backends{auth: w, lifecycle: w, commands: w, sessions: w, watches: w, history: w, folds: w, durability: "always"}
+	return backends{auth: w, lifecycle: w, commands: w, sessions: w, watches: w, history: w, folds: w, durability: "always", usage: func() journal.Usage { return w.usage }}
 }
 
 func (w *fakeWorld) do(call string) {

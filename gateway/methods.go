@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"rejoin/broker"
+	"rejoin/journal"
 	"rejoin/protocol"
 )
 
@@ -148,10 +149,25 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 		Sessions      []protocol.SessionInfo `json:"sessions"`
 		Connections   int64                  `json:"connections"`
 		Subscriptions int64                  `json:"subscriptions"`
+		Journal       protocol.JournalStatus `json:"journal"`
 	}{
 		c.srv.cfg.ServerID, c.address, "running", c.srv.cfg.Version, c.srv.cfg.Now().Sub(c.srv.started).Milliseconds(), c.srv.durability,
-		orEmpty(list), own.connections.Load(), own.subscriptions.Load(),
+		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who.Role),
 	})
+}
+
+// journalStatus leaves figures, and what the system said, to operators.
+func journalStatus(u journal.Usage, role broker.Role) protocol.JournalStatus {
+	s := protocol.JournalStatus{State: u.State.String(), Reason: u.Reason}
+	if role < broker.RoleOperator {
+		return s
+	}
+	s.Detail = u.Detail
+	s.UsedBytes, s.QuotaBytes, s.FreeBytes = &u.Used, &u.Quota, &u.Free
+	for _, part := range u.Shards {
+		s.Shards = append(s.Shards, protocol.ShardStatus{State: part.State.String(), UsedBytes: part.Used, QuotaBytes: part.Quota})
+	}
+	return s
 }
 
 func orEmpty[T any](list []T) []T {

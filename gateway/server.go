@@ -49,7 +49,7 @@ func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, fol
 	s := newServer(cfg, backends{
 		auth: b, lifecycle: b, commands: b, sessions: brokerSessions{b},
 		watches: hubWatches{hub}, history: nodeHistory{node}, folds: folds,
-		durability: node.Durability().String(),
+		durability: node.Durability().String(), usage: node.Usage,
 	})
 	deaf, blind := b.OnDeleted(s.sessionDeleted), b.OnTokens(s.tokensChanged)
 	s.forget = func() {

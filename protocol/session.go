@@ -53,6 +53,26 @@ type SessionInfo struct {
 	Floor      Seq    `json:"floor"`
 	Exit       *Exit  `json:"exit,omitempty"`
 	Restarting bool   `json:"restarting,omitempty"` // nothing runs, and the policy is about to start the next run
+	Blocked    string `json:"blocked,omitempty"`    // why its output waits, or its commands are refused: the state of the journal
+}
+
+// JournalStatus is how well and how full the journal is, in server_status.
+type JournalStatus struct {
+	State  string `json:"state"` // ok, tight, full or sick
+	Reason string `json:"reason,omitempty"`
+	// For operators.
+	Detail     string        `json:"detail,omitempty"`
+	UsedBytes  *int64        `json:"usedBytes,omitempty"`
+	QuotaBytes *int64        `json:"quotaBytes,omitempty"`
+	FreeBytes  *int64        `json:"freeBytes,omitempty"`
+	Shards     []ShardStatus `json:"shards,omitempty"`
+}
+
+// ShardStatus is one shard's part of the journal.
+type ShardStatus struct {
+	State      string `json:"state"`
+	UsedBytes  int64  `json:"usedBytes"`
+	QuotaBytes int64  `json:"quotaBytes"`
 }
 
 // A SessionRecord is a session as the registry keeps it: what its owner, a

@@ -64,8 +64,8 @@ func (s *session) admitLocked(in *protocol.CommandInput, result *protocol.SendRe
 		e.Retryable = s.returns()
 		return e
 	}
-	if s.journal.Stalled() {
-		return errJournal()
+	if err := s.journal.Health().Err(); err != nil {
+		return err
 	}
 	if err := s.meets(in.Expect); err != nil {
 		return err

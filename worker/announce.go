@@ -14,8 +14,8 @@ import (
 const headsEvery = time.Second
 
 // announcer tells whoever listens on protocol.ChangesSubject how sessions are: at
-// once when status or title change, else when the head has moved, once in
-// headsEvery. What the registry holds (pid, run, exit) is not its business.
+// once when status or title change, else when the head or what blocks it has
+// changed, once in headsEvery. What the registry holds (pid, run, exit) is not its business.
 // Announcements may be lost.
 type announcer struct {
 	wake chan struct{} // capacity one: a second poke says nothing more
@@ -30,9 +30,10 @@ func newAnnouncer() *announcer {
 
 // told is what was last announced of a session; guarded by session.mu.
 type told struct {
-	status protocol.Status
-	title  string
-	head   protocol.Seq
+	status  protocol.Status
+	title   string
+	head    protocol.Seq
+	blocked string
 }
 
 // look has s announced if it changed in a way that is told at once. S.mu is held.
@@ -79,7 +80,7 @@ func (w *Worker) announce(ctx context.Context) {
 	}
 }
 
-// moved returns the sessions whose durable head is not the one last told.
+// moved returns the sessions whose durable head, or whose block, is not the one last told.
 func (w *Worker) moved() []*session {
 	w.mu.Lock()
 	list := make([]*session, 0, len(w.sessions))
@@ -90,7 +91,7 @@ func (w *Worker) moved() []*session {
 	out := list[:0]
 	for _, s := range list {
 		s.mu.Lock()
-		if s.journal != nil && s.journal.Durable() != s.told.head {
+		if s.journal != nil && (s.journal.Durable() != s.told.head || s.blocked() != s.told.blocked) {
 			out = append(out, s)
 		}
 		s.mu.Unlock()
@@ -105,7 +106,7 @@ func (w *Worker) tellAll(s *session) {
 	}
 	info := s.info()
 	s.mu.Lock()
-	s.told.head = info.Head
+	s.told.head, s.told.blocked = info.Head, info.Blocked
 	s.mu.Unlock()
 	data, err := json.Marshal(protocol.LiveInfo{Workspace: s.key.Workspace, SessionInfo: info})
 	if err == nil {

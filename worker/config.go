@@ -83,7 +83,7 @@ const (
 	recordWait     = 2 * time.Second        // stop_session after the child's death, for session_end and the registry
 	serverStopMax  = 8 * time.Second        // from the end of Run's ctx until what is not durable is given up
 	registryTry    = 5 * time.Second        // one attempt to update the registry
-	registryGiveUp = 10 * time.Minute       // until the last attempt
+	registryGiveUp = 10 * time.Minute       // until the last attempt, unless the journal is away
 	registryPause  = 100 * time.Millisecond // after the first failed attempt; doubles up to registryTry
 )
 

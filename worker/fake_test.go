@@ -27,9 +27,10 @@ type fakeLog struct {
 	sources []protocol.Source
 	groups  int // calls of AppendGroup
 	stalled bool
-	fail    error // of the next Append
-	full    bool  // WaitRoom waits for its ctx
-	discard bool  // benchmarks keep nothing
+	health  journal.Health // unless stalled
+	fail    error          // of the next Append
+	full    bool           // WaitRoom waits for its ctx
+	discard bool           // benchmarks keep nothing
 }
 
 var _ appender = (*fakeLog)(nil)
@@ -105,7 +106,13 @@ func (f *fakeLog) WaitRoom(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (f *fakeLog) Stalled() bool               { return f.stalled }
+func (f *fakeLog) Health() journal.Health {
+	if f.stalled {
+		return journal.Health{State: journal.HealthSick, Reason: "it is stalled"}
+	}
+	return f.health
+}
+
 func (f *fakeLog) Flush(context.Context) error { f.settle(nil); return nil }
 func (f *fakeLog) EndRecord(protocol.Seq)      {}
 

@@ -152,10 +152,11 @@ func (s *session) tellEnd(life context.Context) {
 }
 
 // tell updates the registry, again and again until it worked, the run is not the
-// newest any more, life ends or registryGiveUp has passed.
+// newest any more or life ends; an error that is not the journal's absence ends it
+// after registryGiveUp.
 func (s *session) tell(life context.Context, change func(*protocol.SessionRecord)) {
 	giveUp := time.Now().Add(registryGiveUp)
-	pause := registryPause
+	pause, warned := registryPause, false
 	for {
 		ctx, cancel := context.WithTimeout(life, registryTry)
 		err := s.w.reg.Update(ctx, s.key, s.rec.Run, change)
@@ -163,11 +164,14 @@ func (s *session) tell(life context.Context, change func(*protocol.SessionRecord
 		switch {
 		case err == nil, errors.Is(err, journal.ErrFenced):
 			return
-		case life.Err() != nil || time.Now().After(giveUp):
+		case life.Err() != nil || !away(err) && time.Now().After(giveUp):
 			s.log.Error("registry does not take the end of the run", slog.Any(protocol.LogError, err))
 			return
 		}
-		s.log.Warn("registry update is retried", slog.Any(protocol.LogError, err))
+		if !warned {
+			warned = true
+			s.log.Warn("registry update is retried", slog.Any(protocol.LogError, err))
+		}
 		wait := time.NewTimer(pause)
 		select {
 		case <-wait.C:
@@ -176,6 +180,11 @@ func (s *session) tell(life context.Context, change func(*protocol.SessionRecord
 		}
 		pause = min(2*pause, registryTry)
 	}
+}
+
+// away reports that the journal did not answer.
+func away(err error) bool {
+	return errors.Is(err, journal.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // closeKeeper takes the exit's checkpoint.

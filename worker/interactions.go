@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"rejoin/journal"
 	"rejoin/protocol"
 )
 
@@ -93,7 +94,7 @@ func (s *session) sayLast() <-chan struct{} {
 	_, why, _, _ := s.stops.times()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if why == endFenced || s.failed != nil || s.journal.Stalled() || s.stdin.broken() {
+	if why == endFenced || s.failed != nil || s.journal.Health().State == journal.HealthSick || s.stdin.broken() {
 		return nil
 	}
 	effects := s.driver.Stop(s.state)

@@ -145,7 +145,18 @@ func (s *session) info() protocol.SessionInfo {
 		r.PID = s.child.pid
 	}
 	r.Floor = max(r.Floor, s.keeper.Floor(), 1)
-	return r.Info()
+	info := r.Info()
+	info.Blocked = s.blocked()
+	return info
+}
+
+// blocked says why the session waits for the journal; empty while it does not. Mu
+// is held.
+func (s *session) blocked() string {
+	if s.journal == nil || s.failed != nil {
+		return ""
+	}
+	return s.journal.Health().String()
 }
 
 // awaitEnd returns when the run is settled, or recordWait after the child's death.
@@ -181,9 +192,10 @@ func (s *session) retitle(ctx context.Context, title string) error {
 		e := protocol.Errorf(protocol.ReasonSessionUnavailable, "session %s is starting or ending", s.key.Session)
 		e.Retryable = true
 		return e
-	case s.journal.Stalled():
+	}
+	if err := s.journal.Health().Err(); err != nil {
 		s.mu.Unlock()
-		return errJournal()
+		return err
 	}
 	body := protocol.SessionTitle{Type: protocol.TypeSessionTitle, Title: title}
 	_, err := s.addBroker(body, "", func(err error) { durable <- err })

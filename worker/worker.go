@@ -23,7 +23,7 @@ type appender interface {
 	Head() protocol.Seq
 	Durable() protocol.Seq
 	WaitRoom(ctx context.Context) error
-	Stalled() bool
+	Health() journal.Health
 	Flush(ctx context.Context) error
 	EndRecord(seq protocol.Seq)
 	Await(ctx context.Context, seq protocol.Seq) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -52,10 +53,29 @@ func (a *app) table(all []protocol.SessionInfo, now time.Time) error {
 		if s.Exit != nil && s.Status == protocol.StatusEnded {
 			status = describeExit(s.Exit.Reason, s.Exit.Code, s.Exit.Signal)
 		}
+		if s.Blocked != "" {
+			status += ", waits: " + plainLine(journalWord(s.Blocked))
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, status, plainLine(s.Agent), s.Head,
 			ago(now.Sub(time.UnixMilli(s.UpdatedAt))), plainLine(s.Title))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	told := map[string]bool{}
+	for _, s := range all {
+		if s.Blocked != "" && !told[s.Blocked] {
+			told[s.Blocked] = true
+			fmt.Fprintln(a.err, plainLine(s.Blocked))
+		}
+	}
+	return nil
+}
+
+// journalWord is the state in what blocks a session, without its reason.
+func journalWord(blocked string) string {
+	word, _, _ := strings.Cut(blocked, ":")
+	return word
 }
 
 // ago is a duration for people.

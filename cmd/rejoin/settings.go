@@ -33,6 +33,7 @@ type settings struct {
 	Tokens     string                        `yaml:"tokens,omitempty"`   // token file; empty: DATA-DIR/tokens.yaml
 	Audit      string                        `yaml:"audit,omitempty"`    // audit log; empty: DATA-DIR/audit.log; off: none
 	Retention  retention                     `yaml:"retention,omitempty"`
+	Journal    journalSettings               `yaml:"journal,omitempty"`
 	Limits     limits                        `yaml:"limits"`
 	LogFormat  string                        `yaml:"logFormat,omitempty"`
 	LogLevel   string                        `yaml:"logLevel,omitempty"`
@@ -77,6 +78,11 @@ type retention struct {
 	MaxAge    duration `yaml:"maxAge,omitempty"`
 	MaxBytes  size     `yaml:"maxBytes,omitempty"`
 	MaxEvents uint64   `yaml:"maxEvents,omitempty"`
+}
+
+// journalSettings of a server.
+type journalSettings struct {
+	MaxBytes size `yaml:"maxBytes,omitempty"` // of all sessions together; zero: 70 % of what the disk had at the start
 }
 
 // limits of a server. Zero means the default of protocol.
@@ -148,6 +154,7 @@ func (s *settings) resolve() error {
 		{s.resolveEncryption, []string{"encrypt-key-file", "encrypt-cipher"}},
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
 		{s.resolveRetention, nil},
+		{s.resolveJournal, nil},
 		{s.resolveLog, []string{"log-format", "log-level"}},
 		{s.resolveDurability, []string{"durability"}},
 	} {
@@ -344,6 +351,13 @@ func (s *settings) resolveRetention() error {
 		return errors.New("retention.maxAge must be positive")
 	case s.Retention.MaxBytes < 0:
 		return errors.New("retention.maxBytes must be positive")
+	}
+	return nil
+}
+
+func (s *settings) resolveJournal() error {
+	if m := s.Journal.MaxBytes; m != 0 && m < protocol.JournalBytesMin {
+		return fmt.Errorf("journal.maxBytes must be at least %v: an eighth of it has to hold the largest events", size(protocol.JournalBytesMin))
 	}
 	return nil
 }

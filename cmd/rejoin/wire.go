@@ -68,7 +68,7 @@ func build(ctx context.Context, cfg *settings, again *reloads, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	jc := journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, Cipher: cfg.Encryption.Cipher, Logger: log}
+	jc := journal.Config{Dir: cfg.dataDir, Durability: cfg.durability, MaxBytes: int64(cfg.Journal.MaxBytes), Cipher: cfg.Encryption.Cipher, Logger: log}
 	if cfg.Encryption.KeyFile != "" {
 		if jc.Key, err = readKeyFile(cfg.Encryption.KeyFile); err != nil {
 			return nil, err
