@@ -23,6 +23,7 @@ type gate struct {
 	quota   int64
 	health  Health
 	changed chan struct{} // closed at the next change; nil when nobody waits
+	soon    func()        // has the health watch look; must not block
 }
 
 // diskGate is what all shards share.
@@ -74,7 +75,9 @@ func (g *gate) stored(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.added += int64(n) + messageOverhead
-	g.judge()
+	if g.judge() {
+		g.soon()
+	}
 }
 
 // refused takes the error of an attempt to store: the server says that a stream
@@ -89,6 +92,7 @@ func (g *gate) refused(err error) {
 	if g.health.State < HealthFull {
 		g.used, g.added, g.stale = g.quota, 0, true
 		g.judge()
+		g.soon()
 	}
 }
 
@@ -111,15 +115,12 @@ func (g *gate) begin() bool {
 	return true
 }
 
-// failed takes begin back.
-func (g *gate) failed() { g.removed() }
-
-// measured sets what the shard holds, and reports a new state.
-func (g *gate) measured(used int64) bool {
+// measured sets what the shard holds.
+func (g *gate) measured(used int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.used = used
-	return g.judge()
+	g.judge()
 }
 
 // judge is called with mu held, and reports a new state.

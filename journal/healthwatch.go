@@ -30,7 +30,8 @@ type healthWatch struct {
 	// Owned by the goroutine (by Start before it runs).
 	probed time.Time // the last write probe that went well
 	pace   pace
-	lost   error // why the server must not be restarted again
+	lost   error               // why the server must not be restarted again
+	told   map[int]HealthState // of shards, as logged
 
 	mu     sync.Mutex // guards the following
 	space  space
@@ -45,7 +46,7 @@ type trouble struct {
 }
 
 func newHealthWatch(n *Node) *healthWatch {
-	return &healthWatch{n: n, poke: make(chan struct{}, 1), probed: n.clock()}
+	return &healthWatch{n: n, poke: make(chan struct{}, 1), probed: n.clock(), told: map[int]HealthState{}}
 }
 
 // run looks until ctx ends.
@@ -200,17 +201,17 @@ func (w *healthWatch) heal(ctx context.Context, t trouble, s space, unknown erro
 // measure asks how full the shards are in which something has changed.
 func (w *healthWatch) measure(ctx context.Context) {
 	for i, g := range w.n.gates {
-		if !g.begin() {
-			continue
+		if g.begin() {
+			used, err := w.n.shardBytes(ctx, i)
+			if err == nil {
+				g.measured(used)
+			} else {
+				g.removed() // the next look asks again; a server that does not answer at all is another one's finding
+			}
 		}
-		used, err := w.n.shardBytes(ctx, i)
-		if err != nil {
-			g.failed()
-			continue // the next look asks again; a server that does not answer at all is another one's finding
-		}
-		was := g.own().State
-		if g.measured(used); g.own().State != was {
-			w.tellShard(i, was, g.own())
+		if now := g.own(); now.State != w.told[i] {
+			w.tellShard(i, w.told[i], now)
+			w.told[i] = now.State
 		}
 	}
 }

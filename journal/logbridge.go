@@ -10,6 +10,7 @@ import (
 // warnings and errors keep their level; debug and trace are off.
 type logBridge struct {
 	log   *slog.Logger
+	wrong func()                 // called at each error line; must not block
 	fatal atomic.Pointer[string] // the first fatal line: the server did not start
 }
 
@@ -22,6 +23,7 @@ func (l *logBridge) Warnf(format string, v ...any) {
 }
 
 func (l *logBridge) Errorf(format string, v ...any) {
+	l.wrong()
 	l.log.Error("nats", slog.String("text", fmt.Sprintf(format, v...)))
 }
 

@@ -30,7 +30,7 @@ type Config struct {
 	Dir        string       // data directory: lock, format, boot mark, JetStream store. Required
 	Durability Durability   // zero: always
 	Shards     int          // zero: 8, at most 64; only at creation, later the stored number counts
-	MaxBytes   int64        // of all shards together; zero: 70 % of what the journal has plus the free space at start
+	MaxBytes   int64        // of all shards together; zero: 70 % of the file system
 	Key        []byte       // encrypts the journal; zero: it is not. At least KeyBytesMin; the same at every start
 	Cipher     Cipher       // zero: that of the directory, chacha for a new one
 	Logger     *slog.Logger // zero: nothing is logged
@@ -243,7 +243,7 @@ func (n *Node) runServer(ctx context.Context, opts *server.Options) (_ *server.S
 	if err != nil {
 		return nil, fmt.Errorf("journal: configure server: %w", err)
 	}
-	bridge := &logBridge{log: n.log}
+	bridge := &logBridge{log: n.log, wrong: n.health.soon}
 	srv.SetLoggerV2(bridge, false, false, false)
 	srv.Start()
 	defer func() {
@@ -435,36 +435,16 @@ func (n *Node) Hub() *Hub { return n.hub }
 // Bus returns the node's request bus.
 func (n *Node) Bus() *Bus { return &Bus{nc: n.bus, log: n.log} }
 
-// quota returns the bytes that all shards together may hold.
+// quota returns the bytes that all shards together may hold. It does not depend
+// on what else is on the disk now: that is the free-space watch's business, and a
+// quota that came out small would stay so when the space is back.
 func (n *Node) quota() (int64, error) {
 	if n.cfg.MaxBytes > 0 {
 		return n.cfg.MaxBytes, nil
 	}
-	have, err := diskSpace(n.cfg.Dir)
+	disk, err := diskSpace(n.cfg.Dir)
 	if err != nil {
 		return 0, err
 	}
-	own, err := dirBytes(filepath.Join(n.cfg.Dir, "jetstream"))
-	if err != nil {
-		return 0, err
-	}
-	return (have.free + own) / 10 * 7, nil
-}
-
-func dirBytes(dir string) (int64, error) {
-	var sum int64
-	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return ignoreMissing(err)
-		}
-		fi, err := d.Info()
-		if err == nil {
-			sum += fi.Size()
-		}
-		return ignoreMissing(err)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("journal: measure store: %w", err)
-	}
-	return sum, nil
+	return disk.size / 10 * 7, nil
 }

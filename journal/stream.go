@@ -17,6 +17,12 @@ import (
 // watchers; after it nothing of the key is left.
 const markerTTL = time.Minute
 
+// What a shard takes above its quota: percent of it, and bytes at least.
+const (
+	shardReserve    = 6
+	shardReserveMin = 1 << 20
+)
+
 // subjectOf is where a log's records are stored.
 func subjectOf(l Log) string {
 	return "j." + strconv.Itoa(l.Shard) + "." + l.Key.Workspace + "." + l.Key.Session
@@ -62,7 +68,7 @@ func (n *Node) openStreams(ctx context.Context) error {
 		}
 	}
 	for range n.format.Shards {
-		n.gates = append(n.gates, &gate{disk: n.disk, quota: max(quota/int64(n.format.Shards), 1), stale: true})
+		n.gates = append(n.gates, &gate{disk: n.disk, quota: max(quota/int64(n.format.Shards), 1), stale: true, soon: n.health.soon})
 	}
 	for i := range n.format.Shards {
 		if err := n.openStream(ctx, n.js, shardConfig(i, quota/int64(n.format.Shards))); err != nil {
@@ -105,6 +111,8 @@ func (n *Node) openStream(ctx context.Context, js jetstream.JetStream, want jets
 	if err != nil {
 		return fmt.Errorf("journal: open stream %s: %w", want.Name, err)
 	}
+	// A limit below what is there already would refuse even the record of a delete.
+	want.MaxBytes = max(want.MaxBytes, int64(st.CachedInfo().State.Bytes)+shardReserveMin)
 	if have := st.CachedInfo().Config; have.MaxBytes != want.MaxBytes {
 		have.MaxBytes = want.MaxBytes
 		if _, err := js.UpdateStream(ctx, have); err != nil {
@@ -122,7 +130,7 @@ func shardConfig(shard int, maxBytes int64) jetstream.StreamConfig {
 		Retention:   jetstream.LimitsPolicy,
 		Storage:     jetstream.FileStorage,
 		Discard:     jetstream.DiscardNew,
-		MaxBytes:    max(maxBytes, 1),
+		MaxBytes:    shardLimit(maxBytes),
 		MaxMsgSize:  messageBytesMax,
 		Duplicates:  100 * time.Millisecond, // the least; no record carries a message id
 		AllowDirect: true,
@@ -131,6 +139,10 @@ func shardConfig(shard int, maxBytes int64) jetstream.StreamConfig {
 		RePublish:   &jetstream.RePublish{Source: "j." + s + ".>", Destination: "live." + s + ".>"},
 	}
 }
+
+// shardLimit is where the server refuses what it is given: above a shard's quota,
+// at which writers refuse commands and output, so that ends and deletes fit.
+func shardLimit(quota int64) int64 { return quota + max(quota/100*shardReserve, shardReserveMin) }
 
 func bucketConfig(name string) jetstream.KeyValueConfig {
 	return jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 1, LimitMarkerTTL: markerTTL}

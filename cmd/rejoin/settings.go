@@ -82,7 +82,7 @@ type retention struct {
 
 // journalSettings of a server.
 type journalSettings struct {
-	MaxBytes size `yaml:"maxBytes,omitempty"` // of all sessions together; zero: 70 % of what the disk had at the start
+	MaxBytes size `yaml:"maxBytes,omitempty"` // of all sessions together; zero: 70 % of the file system
 }
 
 // limits of a server. Zero means the default of protocol.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -253,6 +254,7 @@ func TestStopWhileTheJournalStalls(t *testing.T) {
 	h := newHost(t, hostConfig{maxBytes: 16 << 20})
 	s := h.start("s", "jsonl", "flood")
 	pid := s.record().PID
+	hog(t, h, s.log.Shard)
 	harness.Eventually(t, "the journal takes no commands", func() bool {
 		r := s.send("c", `1`, &protocol.Expect{Head: new(protocol.Seq)}) // refused by expect while it does
 		return reasonOf(r) == protocol.ReasonJournalUnavailable && r.Error.Retryable
@@ -267,6 +269,39 @@ func TestStopWhileTheJournalStalls(t *testing.T) {
 	t.Logf("stop took %v", time.Since(began))
 	if r := s.stop(0); r.Info == nil {
 		t.Errorf("stop again: %+v", r)
+	}
+}
+
+// hog fills a shard up to where the server refuses, which no output of a child
+// does.
+func hog(t *testing.T, h *host, shard int) {
+	t.Helper()
+	w, err := h.node.OpenWriter(harness.Context(t), journal.WriterConfig{
+		Log: journal.Log{Key: protocol.Key{Workspace: protocol.DefaultWorkspace, Session: "hog"}, Shard: shard}, Run: 1, Epoch: protocol.NewEpoch(time.Now()),
+		First: func(context.Context, journal.Tail, protocol.Seq) ([]*protocol.Event, error) {
+			return []*protocol.Event{{Body: []byte("1")}}, nil
+		},
+		Deleted: func(context.Context) (bool, error) { return false, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = w.Close(ctx) // the last record never fits
+	})
+	noise := make([]byte, 32<<10)
+	for !w.Stalled() {
+		for i := range noise {
+			noise[i] = 'a' + byte(rand.IntN(26))
+		}
+		if w.Durable() == w.Head() {
+			if _, err := w.Append(&protocol.Event{Body: append(append([]byte{'"'}, noise...), '"')}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		harness.Eventually(t, "an outcome", func() bool { return w.Durable() == w.Head() || w.Stalled() })
 	}
 }
 
