@@ -248,7 +248,8 @@ func TestResume(t *testing.T) {
 }
 
 // Proves I-W3 for a stop while the journal takes nothing: the shard is full, the
-// child is held back, commands fail retryable, stop and kill work.
+// child is held back, commands fail retryable, stop and kill work. (tests/full has
+// the journal that takes nothing at all.)
 func TestStopWhileTheJournalStalls(t *testing.T) {
 	harness.Covers(t, "I-W3", "I-W4")
 	h := newHost(t, hostConfig{maxBytes: 16 << 20})
@@ -267,7 +268,7 @@ func TestStopWhileTheJournalStalls(t *testing.T) {
 		t.Error("the child is alive")
 	}
 	t.Logf("stop took %v", time.Since(began))
-	if r := s.stop(0); r.Info == nil {
+	if r := s.stop(0); r.Info == nil && !r.NotOwner { // its end may have fitted
 		t.Errorf("stop again: %+v", r)
 	}
 }
