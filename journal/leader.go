@@ -15,7 +15,6 @@ import (
 const (
 	apiWrongLast = 10071
 	apiNoMessage = 10037
-	apiMaxBytes  = 10077 // maximum bytes of the stream exceeded
 )
 
 // apiTimeout bounds one request to the server.

@@ -102,6 +102,9 @@ func (n *Node) restart(ctx context.Context, sick []string) error {
 	if err := n.checkStreams(ctx); err != nil {
 		return err
 	}
+	if slices.Contains(sick, snapStream) {
+		n.snapFresh.done.Store(false) // its last block met the error
+	}
 	for _, g := range n.gates {
 		g.removed()
 	}
