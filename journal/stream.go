@@ -20,7 +20,7 @@ const markerTTL = time.Minute
 // What a shard takes above its quota: percent of it, and bytes at least.
 const (
 	shardReserve    = 6
-	shardReserveMin = 1 << 20
+	shardReserveMin = 4 << 10
 )
 
 // subjectOf is where a log's records are stored.
@@ -112,7 +112,7 @@ func (n *Node) openStream(ctx context.Context, js jetstream.JetStream, want jets
 		return fmt.Errorf("journal: open stream %s: %w", want.Name, err)
 	}
 	// A limit below what is there already would refuse even the record of a delete.
-	want.MaxBytes = max(want.MaxBytes, int64(st.CachedInfo().State.Bytes)+shardReserveMin)
+	want.MaxBytes = max(want.MaxBytes, shardLimit(int64(st.CachedInfo().State.Bytes)))
 	if have := st.CachedInfo().Config; have.MaxBytes != want.MaxBytes {
 		have.MaxBytes = want.MaxBytes
 		if _, err := js.UpdateStream(ctx, have); err != nil {

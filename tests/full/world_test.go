@@ -71,11 +71,21 @@ func newWorld(t *testing.T, o harness.Options) *world {
 // start starts a session that prints up to limit lines, and observes it.
 func (w *world) start(pace string, limit int) *session {
 	w.t.Helper()
+	return w.startAs("", pace, limit)
+}
+
+// startAs is start with an id.
+func (w *world) startAs(id, pace string, limit int) *session {
+	w.t.Helper()
 	var r struct {
 		SessionID string      `json:"sessionId"`
 		Session   sessionInfo `json:"session"`
 	}
-	w.call("start_session", map[string]any{"argv": harness.ChildArgv("printer", w.dir, pace, fmt.Sprint(limit)), "adapter": "jsonl"}, &r)
+	params := map[string]any{"argv": harness.ChildArgv("printer", w.dir, pace, fmt.Sprint(limit)), "adapter": "jsonl"}
+	if id != "" {
+		params["sessionId"] = id
+	}
+	w.call("start_session", params, &r)
 	s := &session{id: r.SessionID, pid: *r.Session.PID, admits: map[string]uint64{}, acked: map[string]uint64{}}
 	_, err := w.c.SubscribeFunc(harness.Context(w.t), s.id, map[string]any{"from": "start"}, s.take)
 	if err != nil {

@@ -273,7 +273,7 @@ func TestRetentionHolds(t *testing.T) {
 func TestHole(t *testing.T) {
 	dir := t.TempDir()
 	start := func() *journal.Node {
-		node, err := journal.Start(harness.Context(t), journal.Config{Dir: dir, MaxBytes: 120 << 10, Shards: 1})
+		node, err := journal.Start(harness.Context(t), journal.Config{Dir: dir, MaxBytes: 112 << 10, Shards: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,90 @@
+package full_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"rejoin/tests/harness"
+)
+
+// quota writes a configuration with the least journal that there may be.
+func quota(t *testing.T) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rejoin.yaml")
+	if err := os.WriteFile(path, []byte("journal: {maxBytes: 256MiB}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--config", path}
+}
+
+// TestShardNearItsLimit: from 85 % of a shard its sessions' output waits, their
+// commands are taken, other shards go on; what a delete frees is used by itself.
+func TestShardNearItsLimit(t *testing.T) {
+	harness.Covers(t, "I-W2")
+	harness.Covers(t, "I-W4")
+	const shard = 3
+	w := newWorld(t, harness.Options{Args: quota(t)})
+	ballast := w.startAs(idIn(shard), "fast", 30_000) // about 18 MiB of the 32 of its shard
+	harness.Eventually(t, "ballast", func() bool { return ballast.seen() >= 30_000 })
+	flood := w.startAs(idIn(shard), "fast", 40_000) // over the rest
+
+	harness.Eventually(t, "the shard is tight", func() bool { return w.status().Shards[shard].State == "tight" })
+	harness.Eventually(t, "the session says so", func() bool { return w.info(flood).Blocked != "" })
+	stalled := flood.seen()
+	harness.Eventually(t, "output stands still", func() bool {
+		was := stalled
+		stalled = flood.seen()
+		return was == stalled
+	})
+	for range 20 {
+		if err := w.command(flood); err != nil {
+			t.Fatalf("a command to a session of a tight shard: %v", err)
+		}
+	}
+	harness.Eventually(t, "the commands are in the log", func() bool {
+		flood.mu.Lock()
+		defer flood.mu.Unlock()
+		return len(flood.admits) == 20
+	})
+	harness.Holds(t, 2*time.Second, "output waits", func() bool { return flood.seen() <= stalled+1024 })
+	now := w.status()
+	if used := now.Shards[shard]; used.UsedBytes < used.QuotaBytes/100*84 || used.UsedBytes > used.QuotaBytes/100*95 {
+		t.Errorf("the shard holds %d of %d bytes", used.UsedBytes, used.QuotaBytes)
+	}
+	other := w.startAs(idIn(shard+1), "paced", 2000)
+	harness.Eventually(t, "another shard goes on", func() bool { return other.seen() > 500 })
+	if b := w.info(other).Blocked; b != "" {
+		t.Errorf("a session of another shard is blocked: %s", b)
+	}
+
+	w.call("delete_session", map[string]any{"sessionId": ballast.id}, nil)
+	w.sessions = w.sessions[1:]
+	harness.Eventually(t, "output goes on to its end", func() bool { return flood.seen() >= 40_000 })
+	harness.Eventually(t, "the session is not blocked", func() bool { return w.info(flood).Blocked == "" })
+	lines, commands := w.check()
+	t.Logf("%d lines, %d acknowledged commands", lines, commands)
+	if n := w.restarts(); n != 0 {
+		t.Errorf("the engine was restarted %d times", n)
+	}
+}
+
+// idIn makes up a session id that is in that shard.
+func idIn(shard int) string {
+	for i := 0; ; i++ {
+		id := fmt.Sprintf("s%d-%d", shard, i)
+		h := fnv.New64a()
+		_, _ = h.Write([]byte("default/" + id)) // a hash never fails
+		if int(h.Sum64()%shards) == shard && !given[id] {
+			given[id] = true
+			return id
+		}
+	}
+}
+
+var given = map[string]bool{}
+
+const shards = 8
