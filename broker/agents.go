@@ -66,7 +66,7 @@ func (b *Broker) resolve(p Principal, s StartParams) (*protocol.SessionRecord, e
 	return &protocol.SessionRecord{
 		Workspace: p.Workspace, Status: protocol.StatusStarting,
 		Agent: name, Adapter: agent.Adapter, Argv: agent.Argv, ResumeArgv: agent.ResumeArgv, Env: env,
-		EnvAllow: slices.Concat(agent.EnvAllow, b.cfg.EnvAllow), Home: agent.Home, Tmp: agent.Tmp, Cwd: cwd, Title: title, Restart: restart, Stderr: agent.Stderr,
+		EnvAllow: slices.Concat(agent.EnvAllow, b.cfg.EnvAllow), Home: agent.Home, Tmp: agent.Tmp, Limits: agent.Limits.Record(), Cwd: cwd, Title: title, Restart: restart, Stderr: agent.Stderr,
 	}, nil
 }
 

@@ -28,9 +28,52 @@ type AgentConfig struct {
 	Restart   string   `yaml:"restart"`        // never (also when empty), resume
 	Home      string   `yaml:"home,omitempty"` // shared (also when empty): the server's HOME; private: one of each session's own
 	Tmp       string   `yaml:"tmp,omitempty"`  // the same of TMPDIR
+	Limits    *Limits  `yaml:"limits,omitempty"`
 	// Options are the start options of an agent whose adapter has some. Whoever
 	// loads a configuration makes arguments of them; here they have no meaning.
 	Options map[string]any `yaml:"options,omitempty"`
+}
+
+// Limits of what all processes of one run use together. Zero sets no bound.
+type Limits struct {
+	Memory  Bytes   `yaml:"memory,omitempty"`  // swap included
+	PIDs    int     `yaml:"pids,omitempty"`    // processes and threads
+	CPU     float64 `yaml:"cpu,omitempty"`     // processors
+	Enforce string  `yaml:"enforce,omitempty"` // required (also when empty): without them nothing starts; preferred
+}
+
+// Bytes is a number of bytes. Whoever loads a configuration says how it is written.
+type Bytes int64
+
+// Smallest limits: below them no program starts, or it ends at once.
+const (
+	memoryMin = 1 << 20
+	cpuMin    = 0.01
+	cpuMax    = 10_000
+)
+
+// Record is the limits as a session's record has them; nil when there are none.
+func (l *Limits) Record() *protocol.ResourceLimits {
+	if l == nil || l.Memory == 0 && l.PIDs == 0 && l.CPU == 0 {
+		return nil
+	}
+	return &protocol.ResourceLimits{Memory: int64(l.Memory), PIDs: l.PIDs, CPU: l.CPU, Enforce: l.Enforce}
+}
+
+func (l *Limits) validate() error {
+	switch {
+	case l == nil:
+		return nil
+	case l.Memory != 0 && l.Memory < memoryMin:
+		return fmt.Errorf("limits.memory must be at least %d bytes", memoryMin)
+	case l.PIDs < 0:
+		return fmt.Errorf("limits.pids must be positive")
+	case l.CPU != 0 && !(l.CPU >= cpuMin && l.CPU <= cpuMax):
+		return fmt.Errorf("limits.cpu must be between %v and %v", cpuMin, cpuMax)
+	case l.Enforce != "" && l.Enforce != protocol.EnforceRequired && l.Enforce != protocol.EnforcePreferred:
+		return fmt.Errorf("limits.enforce is %q, want required or preferred", l.Enforce)
+	}
+	return nil
 }
 
 // Config of a Broker. It is not changed after New.
@@ -125,6 +168,9 @@ func (a AgentConfig) validate(adapters []string) error {
 		if !ValidEnvPattern(p) {
 			return fmt.Errorf("envAllow %q is neither a variable's name nor a prefix with * after it", p)
 		}
+	}
+	if err := a.Limits.validate(); err != nil {
+		return err
 	}
 	return validDirs(a)
 }

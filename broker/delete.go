@@ -124,7 +124,7 @@ func (b *Broker) finishDelete(ctx context.Context, k protocol.Key) error {
 	now := b.nowMs()
 	_, err = b.registry.change(ctx, k, func(r *protocol.SessionRecord) error {
 		r.Deleted, r.Deleting, r.Status, r.Owner, r.Head, r.Floor, r.UpdatedAt = true, false, protocol.StatusEnded, "", head, head, now
-		r.Argv, r.ResumeArgv, r.Env, r.EnvAllow, r.Cwd, r.Title, r.Exit = nil, nil, nil, nil, "", "", nil
+		r.Argv, r.ResumeArgv, r.Env, r.EnvAllow, r.Limits, r.Cwd, r.Title, r.Exit = nil, nil, nil, nil, nil, "", "", nil
 		r.PID, r.PIDStart, r.BootID = 0, 0, ""
 		return nil
 	})

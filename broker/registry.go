@@ -299,6 +299,10 @@ func decodeRecord(value []byte) (*protocol.SessionRecord, error) {
 func clone(rec *protocol.SessionRecord) *protocol.SessionRecord {
 	c := *rec
 	c.Argv, c.ResumeArgv, c.Env = slices.Clone(rec.Argv), slices.Clone(rec.ResumeArgv), slices.Clone(rec.Env)
+	if rec.Limits != nil {
+		limits := *rec.Limits
+		c.Limits = &limits
+	}
 	c.EnvAllow = slices.Clone(rec.EnvAllow)
 	if rec.Exit != nil {
 		exit := *rec.Exit

@@ -33,6 +33,8 @@ type Config struct {
 	// ServerID and Version are shown by server_status.
 	ServerID string
 	Version  string
+	// Containment is shown by server_status; nil: nothing is.
+	Containment func() protocol.Containment
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Now is the wall clock of what clients are shown; nil means time.Now.

@@ -139,6 +139,11 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 		return reply{}, err
 	}
 	own := c.srv.census.space(r.who.Workspace)
+	var containment *protocol.Containment
+	if c.srv.cfg.Containment != nil {
+		is := c.srv.cfg.Containment()
+		containment = &is
+	}
 	return encode(struct {
 		ID            string                 `json:"id"`
 		Address       string                 `json:"address"`
@@ -150,9 +155,10 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 		Connections   int64                  `json:"connections"`
 		Subscriptions int64                  `json:"subscriptions"`
 		Journal       protocol.JournalStatus `json:"journal"`
+		Containment   *protocol.Containment  `json:"containment,omitempty"`
 	}{
 		c.srv.cfg.ServerID, c.address, "running", c.srv.cfg.Version, c.srv.cfg.Now().Sub(c.srv.started).Milliseconds(), c.srv.durability,
-		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who.Role),
+		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who.Role), containment,
 	})
 }
 

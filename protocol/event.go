@@ -62,7 +62,12 @@ type SessionEnd struct {
 	Reason   string  `json:"reason"` // exited, stopped, lost
 	ExitCode *int    `json:"exitCode"`
 	Signal   *string `json:"signal"`
+	Detail   string  `json:"detail,omitempty"` // what more is known: oom_killed
 }
+
+// DetailOOM says that the kernel killed processes of the run because they reached
+// its limit of memory.
+const DetailOOM = "oom_killed"
 
 // The reasons of a SessionEnd.
 const (

@@ -31,6 +31,7 @@ type Exit struct {
 	Code       *int    `json:"code"`
 	Signal     *string `json:"signal"`
 	Reason     string  `json:"reason"`
+	Detail     string  `json:"detail,omitempty"` // as of SessionEnd
 	StderrTail string  `json:"stderrTail,omitempty"`
 }
 
@@ -88,20 +89,21 @@ type SessionRecord struct {
 	Deleting  bool   `json:"deleting,omitempty"` // tombstone set, removal not finished
 	Settled   bool   `json:"settled,omitempty"`  // ended, and synced to disk at every durability
 
-	Status     Status   `json:"status"`
-	Agent      string   `json:"agent"`
-	Adapter    string   `json:"adapter"`
-	Argv       []string `json:"argv"`
-	ResumeArgv []string `json:"resumeArgv,omitempty"`
-	ResumeOpen int      `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
-	Env        []string `json:"env,omitempty"`        // KEY=VALUE on top of what comes from the server
-	EnvAllow   []string `json:"envAllow,omitempty"`   // names and patterns of the server's variables that reach the child, besides the worker's own list
-	Home       string   `json:"home,omitempty"`       // shared (also when empty), private
-	Tmp        string   `json:"tmp,omitempty"`        // as Home
-	Cwd        string   `json:"cwd"`
-	Title      string   `json:"title,omitempty"`
-	Restart    string   `json:"restart,omitempty"` // never (also when empty), resume
-	Stderr     string   `json:"stderr,omitempty"`  // drop (also when empty), event
+	Status     Status          `json:"status"`
+	Agent      string          `json:"agent"`
+	Adapter    string          `json:"adapter"`
+	Argv       []string        `json:"argv"`
+	ResumeArgv []string        `json:"resumeArgv,omitempty"`
+	ResumeOpen int             `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
+	Env        []string        `json:"env,omitempty"`        // KEY=VALUE on top of what comes from the server
+	EnvAllow   []string        `json:"envAllow,omitempty"`   // names and patterns of the server's variables that reach the child, besides the worker's own list
+	Home       string          `json:"home,omitempty"`       // shared (also when empty), private
+	Tmp        string          `json:"tmp,omitempty"`        // as Home
+	Limits     *ResourceLimits `json:"limits,omitempty"`     // nil: none
+	Cwd        string          `json:"cwd"`
+	Title      string          `json:"title,omitempty"`
+	Restart    string          `json:"restart,omitempty"` // never (also when empty), resume
+	Stderr     string          `json:"stderr,omitempty"`  // drop (also when empty), event
 
 	CreatedAt int64  `json:"createdAt"`
 	UpdatedAt int64  `json:"updatedAt"`
@@ -132,6 +134,30 @@ func (r *SessionRecord) Info() SessionInfo {
 	}
 	return info
 }
+
+// ResourceLimits bound what all processes of one run use together. Zero sets no
+// bound.
+type ResourceLimits struct {
+	Memory  int64   `json:"memory,omitempty"`  // bytes, swap included
+	PIDs    int     `json:"pids,omitempty"`    // processes and threads
+	CPU     float64 `json:"cpu,omitempty"`     // processors
+	Enforce string  `json:"enforce,omitempty"` // required (also when empty), preferred
+}
+
+// Containment is what a server can do about what its children start.
+type Containment struct {
+	Cgroups int      `json:"cgroups"`         // version of the control groups that hold runs; 0: none do
+	Group   string   `json:"group,omitempty"` // directory of the group that the runs' are in
+	Why     string   `json:"why,omitempty"`   // there are none
+	Limits  []string `json:"limits"`          // of memory, pids, cpu: those that can be enforced
+}
+
+// What becomes of a start whose limits the system cannot enforce: it fails, or it
+// goes on without them and says so in the log.
+const (
+	EnforceRequired  = "required"
+	EnforcePreferred = "preferred"
+)
 
 // Whose HOME or TMPDIR a session's children have: the server's, or one of their own
 // that lives as long as the session.

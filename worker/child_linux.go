@@ -23,6 +23,7 @@ type child struct {
 	reaped bool // of the supervisor
 
 	offspring *offspring
+	group     group // nil: it has none
 }
 
 func newChild(pid, pidfd int, p *pipes, o *offspring) *child {
@@ -115,8 +116,9 @@ func (c *child) reap() (code *int, signal *string) {
 }
 
 // release closes what is ours and reaps the child if it is dead; else it is an
-// orphan like others from here on.
-func (c *child) release() {
+// orphan like others from here on. The error is that of its control group, which
+// the next start removes.
+func (c *child) release() error {
 	c.reap()
 	c.offspring.forget(c.pid)
 	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr, c.pidfd} {
@@ -124,4 +126,8 @@ func (c *child) release() {
 			_ = f.Close() // closed before, or a pipe: nothing is lost
 		}
 	}
+	if c.group != nil {
+		return c.group.Remove()
+	}
+	return nil
 }

@@ -40,6 +40,7 @@ type Config struct {
 	EventBytesMax int                      // longest line of a child; zero: protocol.EventBytesDefault
 	SessionsMax   int                      // children at a time; zero: protocol.SessionsLiveDefault
 	Subreaper     bool                     // the process adopts its descendants' orphans for good; nothing else in it may start processes in groups of their own
+	Containment   *Containment             // nil: no control groups
 	Logger        *slog.Logger             // nil: nothing is logged
 	Now           func() time.Time         // wall clock of event times; nil: time.Now
 }

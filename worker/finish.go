@@ -24,7 +24,7 @@ func (s *session) supervise(life context.Context) {
 	close(s.dead)
 	s.drain(out, outDone, end)
 	s.endStderr(stderrDone)
-	s.child.release()
+	s.releaseChild()
 	<-exitDone
 	s.stderr.close()
 	s.record(end, out.truncated)
@@ -61,7 +61,7 @@ func (s *session) drain(out *stdout, done <-chan struct{}, end ending) {
 func (s *session) record(end ending, truncated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.exit = &protocol.Exit{Code: end.code, Signal: end.signal, Reason: end.reason(), StderrTail: s.stderr.tail(protocol.StderrExitBytes)}
+	s.exit = &protocol.Exit{Code: end.code, Signal: end.signal, Reason: end.reason(), Detail: end.detail, StderrTail: s.stderr.tail(protocol.StderrExitBytes)}
 	if s.failed != nil {
 		s.phase = phaseLost
 		return
@@ -76,7 +76,7 @@ func (s *session) record(end ending, truncated bool) {
 		s.endLocked(protocol.SessionInterrupted{Type: protocol.TypeSessionInterrupted, Reason: protocol.InterruptedStop})
 		return
 	}
-	s.endLocked(protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: end.reason(), ExitCode: end.code, Signal: end.signal})
+	s.endLocked(protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: end.reason(), ExitCode: end.code, Signal: end.signal, Detail: end.detail})
 }
 
 // endLocked settles every open command, closes every open question and appends

@@ -36,6 +36,7 @@ type ending struct {
 	why        endWhy
 	code       *int
 	signal     *string
+	detail     string    // what more is known of it
 	gone       bool      // every process that is known to belong to the child is dead
 	drainUntil time.Time // stdout is read until then
 }
@@ -121,6 +122,9 @@ func (s *session) ladder() ending {
 		end.drainUntil = k.Add(drainKilled)
 	}
 	end.code, end.signal = c.reap()
+	if c.group != nil && c.group.OOMKills() > 0 {
+		end.detail = protocol.DetailOOM
+	}
 	if !end.gone {
 		s.log.Error("processes of the session cannot be killed", slog.Int(protocol.LogPID, c.pid))
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rejoin/protocol"
+	"rejoin/worker/internal/cgroup"
 )
 
 // reapEvery is the least time between two looks for dead orphans: a child that
@@ -24,6 +25,7 @@ const reapEvery = 100 * time.Millisecond
 // reaped by their ladder alone; dead orphans by reap. Safe for concurrent use.
 type offspring struct {
 	self, group int
+	instance    string
 
 	mu      sync.Mutex // held while a leader is forked and while orphans are reaped: no leader is ever taken for one
 	leaders map[int]leadership
@@ -35,8 +37,8 @@ type leadership struct {
 	resigned bool   // its run is at its end: a stray of its time is another's only if another run could have left it
 }
 
-func newOffspring() *offspring {
-	return &offspring{self: os.Getpid(), group: unix.Getpgrp(), leaders: make(map[int]leadership)}
+func newOffspring(instance string) *offspring {
+	return &offspring{instance: instance, self: os.Getpid(), group: unix.Getpgrp(), leaders: make(map[int]leadership)}
 }
 
 // fork has f make a leader.
@@ -73,7 +75,7 @@ func (o *offspring) forget(pid int) {
 }
 
 // strays are the living children of this process that nobody forked here, which
-// carry no mark and are in no leader's group: they cleared their environment, took
+// carry no mark and are in no leader's group, of processes or of control: they cleared their environment, took
 // a session of their own and lost their parent. Which run left them cannot be
 // told, so they are its of this leader, which has resigned, only when no other
 // run is left that is as old as they are: the last one that can have left them
@@ -85,7 +87,7 @@ func (o *offspring) strays(r *roll, leaderStart uint64) []*process {
 	for _, p := range r.children[o.self] {
 		_, isLeader := o.leaders[p.pid]
 		_, inGroup := o.leaders[p.pgrp]
-		if !p.dead && !isLeader && !inGroup && !p.marked && p.pgrp != o.group && p.start >= leaderStart && !o.othersAt(p.start) {
+		if !p.dead && !isLeader && !inGroup && !p.marked && p.pgrp != o.group && p.start >= leaderStart && !o.othersAt(p.start) && !cgroup.Holds(o.instance, p.pid) {
 			found = append(found, p)
 		}
 	}

@@ -61,7 +61,7 @@ func TestReapTakesOrphansOnly(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	o := newOffspring()
+	o := newOffspring("none")
 	waited := exec.Command("false") // in our own group
 	if err := waited.Start(); err != nil {
 		t.Fatal(err)

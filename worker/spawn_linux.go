@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"rejoin/protocol"
 )
 
 // forker spawns every child from one OS thread. PDEATHSIG fires when the thread
@@ -16,6 +19,7 @@ import (
 // goroutine is locked to it and never unlocked.
 type forker struct {
 	offspring *offspring
+	log       *slog.Logger
 	jobs      chan forkJob // unbuffered: spawns take turns
 	quit      chan struct{}
 	done      chan struct{}
@@ -25,6 +29,7 @@ type forkJob struct {
 	path   string
 	argv   []string
 	attr   *syscall.ProcAttr
+	group  group             // nil: none
 	answer chan<- forkAnswer // capacity one
 }
 
@@ -33,8 +38,8 @@ type forkAnswer struct {
 	err error
 }
 
-func newForker(o *offspring) *forker {
-	return &forker{offspring: o, jobs: make(chan forkJob), quit: make(chan struct{}), done: make(chan struct{})}
+func newForker(o *offspring, log *slog.Logger) *forker {
+	return &forker{offspring: o, log: log, jobs: make(chan forkJob), quit: make(chan struct{}), done: make(chan struct{})}
 }
 
 func (f *forker) start() { go f.run() }
@@ -53,18 +58,33 @@ func (f *forker) run() {
 		case <-f.quit:
 			return
 		case j := <-f.jobs:
-			pid, err := f.offspring.fork(func() (int, error) {
-				pid, _, err := syscall.StartProcess(j.path, j.argv, j.attr)
-				return pid, err
-			})
+			pid, err := f.fork(&j)
 			j.answer <- forkAnswer{pid, err}
 		}
 	}
 }
 
-// spawn starts a program without a shell, in a process group of its own, with
-// pipes of ours. Errors are syscall.Errno (wrapped) when the system refused.
-func (f *forker) spawn(ctx context.Context, path string, argv, env []string, dir string) (*child, error) {
+// fork starts a child in its control group, from this very thread.
+func (f *forker) fork(j *forkJob) (int, error) {
+	if j.group != nil {
+		if err := j.group.Enter(); err != nil {
+			return 0, errors.Join(fmt.Errorf("enter the control group: %w", err), j.group.Leave())
+		}
+		defer func() {
+			if err := j.group.Leave(); err != nil { // the next child's group takes the thread out
+				f.log.Error("the spawning thread stays in a control group", slog.Any(protocol.LogError, err))
+			}
+		}()
+	}
+	return f.offspring.fork(func() (int, error) {
+		pid, _, err := syscall.StartProcess(j.path, j.argv, j.attr)
+		return pid, err
+	})
+}
+
+// spawn starts a program without a shell, in a process group of its own and, unless
+// it is nil, a control group, with pipes of ours. Errors are syscall.Errno (wrapped) when the system refused.
+func (f *forker) spawn(ctx context.Context, path string, argv, env []string, dir string, group group) (*child, error) {
 	p, err := newPipes()
 	if err != nil {
 		return nil, fmt.Errorf("make pipes: %w", err)
@@ -74,9 +94,12 @@ func (f *forker) spawn(ctx context.Context, path string, argv, env []string, dir
 		Dir: dir, Env: env, Files: []uintptr{uintptr(p.theirs[0]), uintptr(p.theirs[1]), uintptr(p.theirs[2])},
 		Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
 	}
+	if group != nil && group.CloneFD() >= 0 {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, group.CloneFD()
+	}
 	answer := make(chan forkAnswer, 1)
 	select {
-	case f.jobs <- forkJob{path: path, argv: argv, attr: attr, answer: answer}:
+	case f.jobs <- forkJob{path: path, argv: argv, attr: attr, group: group, answer: answer}:
 	case <-f.done:
 		p.close()
 		return nil, errStopping()
@@ -90,7 +113,9 @@ func (f *forker) spawn(ctx context.Context, path string, argv, env []string, dir
 		return nil, fmt.Errorf("start process: %w", a.err)
 	}
 	p.closeTheirs()
-	return newChild(a.pid, pidfd, p, f.offspring), nil
+	c := newChild(a.pid, pidfd, p, f.offspring)
+	c.group = group
+	return c, nil
 }
 
 // pipes are the three of a child: ours do not block, theirs do.

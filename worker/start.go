@@ -167,8 +167,13 @@ func (s *session) spawn(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.w.forker.spawn(ctx, path, argv, env, s.rec.Cwd)
+	group, err := s.w.cfg.Containment.group(&s.rec, s.log)
 	if err != nil {
+		return err
+	}
+	c, err := s.w.forker.spawn(ctx, path, argv, env, s.rec.Cwd, group)
+	if err != nil {
+		s.dropGroup(group)
 		return startError(argv[0], path, s.rec.Cwd, err)
 	}
 	s.mu.Lock()
@@ -178,6 +183,23 @@ func (s *session) spawn(ctx context.Context, argv []string) error {
 	s.stderr = newStderrTail(s.w.cfg.DataDir, s.key, s.rec.Run, s.log)
 	s.stderr.seal = s.w.cfg.StderrSeal
 	return nil
+}
+
+// dropGroup removes the control group of a child that did not start.
+func (s *session) dropGroup(g group) {
+	if g == nil {
+		return
+	}
+	if err := g.Remove(); err != nil {
+		s.log.Warn("control group is not removed", slog.Any(protocol.LogError, err))
+	}
+}
+
+// releaseChild gives back what the run's process had.
+func (s *session) releaseChild() {
+	if err := s.child.release(); err != nil {
+		s.log.Warn("control group is not removed", slog.Any(protocol.LogError, err))
+	}
 }
 
 // goLive tells the registry whose process it is, before the first byte of input
@@ -218,7 +240,7 @@ func (s *session) abandon(t tenure, why error) {
 		tree := s.newTree()
 		tree.resign()
 		tree.kill(time.Now().Add(sweepMax))
-		c.release()
+		s.releaseChild()
 		s.stderr.close()
 	}
 	if j != nil {

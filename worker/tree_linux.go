@@ -50,7 +50,27 @@ func (t *tree) look() int {
 		}
 	}
 	t.known = members(r, t.leader.pid, t.leader.start, t.mark, known)
+	t.addGroup()
 	return len(t.known)
+}
+
+// addGroup adds whoever is in the run's control group, born a moment ago too.
+func (t *tree) addGroup() {
+	if t.leader.group == nil {
+		return
+	}
+	pids, err := t.leader.group.PIDs()
+	if err != nil {
+		t.log.Debug("list the control group", slog.Any(protocol.LogError, err))
+	}
+	for _, pid := range pids {
+		if pid == t.leader.pid || t.known[pid] != nil {
+			continue
+		}
+		if p, ok := readStat(pid); ok && !p.dead {
+			t.known[pid] = p
+		}
+	}
 }
 
 // members are the living processes that belong to a run, without its leader.
@@ -86,6 +106,7 @@ func members(r *roll, leader int, leaderStart uint64, m mark, known map[int]*pro
 func (t *tree) signal(sig syscall.Signal) {
 	if sig == syscall.SIGKILL {
 		t.lastKill = time.Now()
+		t.killGroup()
 	}
 	if err := unix.Kill(-t.leader.pid, sig); err != nil && err != unix.ESRCH {
 		t.log.Debug("signal the group", slog.Int(protocol.LogPID, t.leader.pid), slog.Any(protocol.LogError, err))
@@ -97,6 +118,17 @@ func (t *tree) signal(sig syscall.Signal) {
 		if err := signalProcess(p, sig); err != nil {
 			t.log.Debug("signal a descendant", slog.Int(protocol.LogPID, p.pid), slog.Any(protocol.LogError, err))
 		}
+	}
+}
+
+// killGroup has the kernel end the run's control group. What it does not do is
+// done by signals.
+func (t *tree) killGroup() {
+	if t.leader.group == nil {
+		return
+	}
+	if err := t.leader.group.Kill(); err != nil {
+		t.log.Debug("end the control group", slog.Any(protocol.LogError, err))
 	}
 }
 

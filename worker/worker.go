@@ -88,10 +88,10 @@ func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	o := newOffspring()
+	o := newOffspring(p.instance)
 	return &Worker{
 		cfg: cfg, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
-		offspring: o, forker: newForker(o), census: newCensus(p.instance), announcer: newAnnouncer(),
+		offspring: o, forker: newForker(o, cfg.Logger), census: newCensus(p.instance), announcer: newAnnouncer(),
 		ops: make(chan struct{}, opsMax), sessions: make(map[protocol.Key]*session),
 	}, nil
 }

@@ -69,6 +69,7 @@ has it read again what may change while it runs.`,
 	f.StringVar(&flags.Durability, "durability", flags.Durability, "always, or how often the journal is synced to disk (1ms to 10m)")
 	f.BoolVar(&flags.AllowArgv, "allow-argv", false, "let clients start any program")
 	f.StringArrayVar(&flags.EnvAllow, "env-allow", nil, "variable of this environment that programs get, or a prefix with * after it; repeatable (default: see docs/operations.md)")
+	f.StringVar(&flags.Cgroups, "cgroups", flags.Cgroups, "auto: each run in a control group of its own, where the system allows it; or off")
 	f.Var(&flags.Limits.MaxRequestBytes, "max-request-bytes", "longest line of a client")
 	f.Var(&flags.Limits.MaxEventBytes, "max-event-bytes", "longest line of a program")
 	f.Var(&flags.Limits.AuthTimeout, "auth-timeout", "how long a client may take to authenticate")
@@ -99,6 +100,7 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		"durability":        func() { s.Durability = flags.Durability },
 		"allow-argv":        func() { s.AllowArgv = flags.AllowArgv },
 		"env-allow":         func() { s.EnvAllow = flags.EnvAllow },
+		"cgroups":           func() { s.Cgroups = flags.Cgroups },
 		"max-request-bytes": func() { s.Limits.MaxRequestBytes = flags.Limits.MaxRequestBytes },
 		"max-event-bytes":   func() { s.Limits.MaxEventBytes = flags.Limits.MaxEventBytes },
 		"auth-timeout":      func() { s.Limits.AuthTimeout = flags.Limits.AuthTimeout },

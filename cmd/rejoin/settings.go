@@ -35,6 +35,7 @@ type settings struct {
 	Retention  retention                     `yaml:"retention,omitempty"`
 	Journal    journalSettings               `yaml:"journal,omitempty"`
 	Limits     limits                        `yaml:"limits"`
+	Cgroups    string                        `yaml:"cgroups,omitempty"` // auto, off
 	LogFormat  string                        `yaml:"logFormat,omitempty"`
 	LogLevel   string                        `yaml:"logLevel,omitempty"`
 
@@ -103,6 +104,10 @@ const (
 	listenDefault = "tcp://127.0.0.1:9800"
 	childAgent    = "default" // the agent after --
 
+	// Whether runs get control groups of their own: where the system allows it, or never.
+	cgroupsAuto = "auto"
+	cgroupsOff  = "off"
+
 	// thisProgram is the server's own executable for whoever it spawns (proc(5)).
 	// A session keeps its argv, and a path may be gone or another version by the
 	// time it is resumed: after an upgrade, or under go run.
@@ -124,7 +129,7 @@ func defaultSettings() settings {
 			SessionsPerToken: protocol.SessionsPerTokenDefault, ConnectionsPerToken: protocol.ConnectionsPerTokenDefault,
 			AuthFailures: protocol.AuthFailuresDefault,
 		},
-		LogFormat: "text", LogLevel: "info",
+		Cgroups: cgroupsAuto, LogFormat: "text", LogLevel: "info",
 	}
 }
 
@@ -134,7 +139,7 @@ func (s *settings) load(path string) error {
 	if err != nil {
 		return usagef("--config %s: %w", path, cause(err))
 	}
-	err = yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(s)
+	err = yaml.NewDecoder(bytes.NewReader(b), yaml.Strict(), yaml.CustomUnmarshaler(readBytes)).Decode(s)
 	s.file = path                              // now: an empty file decodes to zero settings
 	if err != nil && !errors.Is(err, io.EOF) { // an empty file is a configuration too
 		return usagef("--config %s: %s", path, yaml.FormatError(err, false, true))
@@ -155,6 +160,7 @@ func (s *settings) resolve() error {
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
 		{s.resolveRetention, nil},
 		{s.resolveJournal, nil},
+		{s.resolveCgroups, []string{"cgroups"}},
 		{s.resolveLog, []string{"log-format", "log-level"}},
 		{s.resolveDurability, []string{"durability"}},
 	} {
@@ -345,6 +351,14 @@ func (s *settings) resolveLimits() error {
 	return nil
 }
 
+func (s *settings) resolveCgroups() error {
+	orDefault(&s.Cgroups, defaultSettings().Cgroups)
+	if s.Cgroups != cgroupsAuto && s.Cgroups != cgroupsOff {
+		return fmt.Errorf("%s %s: want auto or off", s.named("cgroups", "cgroups"), s.Cgroups)
+	}
+	return nil
+}
+
 func (s *settings) resolveRetention() error {
 	switch {
 	case s.Retention.MaxAge < 0:
@@ -393,7 +407,7 @@ func (s *settings) logger(w io.Writer) *slog.Logger {
 
 // print writes the settings as a configuration file; secrets have no key there.
 func (s *settings) print(w io.Writer) error {
-	b, err := yaml.Marshal(s)
+	b, err := yaml.MarshalWithOptions(s, yaml.CustomMarshaler(writeBytes))
 	if err != nil {
 		return fmt.Errorf("print the configuration: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"rejoin/broker"
 )
 
 // size is a number of bytes: a flag and a value of the configuration. It is
@@ -63,4 +65,17 @@ func (s *size) UnmarshalYAML(decode func(any) error) error {
 }
 
 // MarshalYAML is the form that UnmarshalYAML takes.
-func (s size) MarshalYAML() ([]byte, error) { return []byte(s.String()), nil } //nolint:unparam // yaml.BytesMarshaler
+func (s size) MarshalYAML() ([]byte, error) { return []byte(s.String()), nil }
+
+// Memory of an agent is written as sizes are.
+
+func readBytes(b *broker.Bytes, raw []byte) error {
+	var s size
+	if err := s.Set(strings.Trim(string(raw), " \t\r\n\"'")); err != nil {
+		return err
+	}
+	*b = broker.Bytes(s)
+	return nil
+}
+
+func writeBytes(b broker.Bytes) ([]byte, error) { return size(b).MarshalYAML() }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -37,18 +38,19 @@ const (
 // server is everything that one process is made of, in the order in which it
 // starts; run stops it in the opposite one.
 type server struct {
-	cfg       *settings
-	log       *slog.Logger
-	again     *reloads // what SIGHUP reads again
-	node      *journal.Node
-	broker    *broker.Broker
-	worker    *worker.Worker
-	gateway   *gateway.Server
-	audit     *audit.Log // nil: there is none
-	listeners []*gatewaytcp.Listener
-	tokenFile string
-	seal      *worker.Seal             // of stderr files; nil: in clear
-	certs     *gatewaytcp.Certificates // nil: no tls:// listener
+	cfg         *settings
+	log         *slog.Logger
+	again       *reloads // what SIGHUP reads again
+	node        *journal.Node
+	broker      *broker.Broker
+	worker      *worker.Worker
+	gateway     *gateway.Server
+	audit       *audit.Log // nil: there is none
+	listeners   []*gatewaytcp.Listener
+	tokenFile   string
+	containment *worker.Containment      // nil: switched off
+	seal        *worker.Seal             // of stderr files; nil: in clear
+	certs       *gatewaytcp.Certificates // nil: no tls:// listener
 }
 
 // adapters are the agents that a worker of this program understands.
@@ -110,7 +112,7 @@ func (s *server) unbuild(ctx context.Context) error {
 	if s.audit != nil {
 		err = errors.Join(err, s.audit.Close())
 	}
-	return errors.Join(err, s.closeJournal(ctx))
+	return errors.Join(err, s.containment.Close(), s.closeJournal(ctx))
 }
 
 func (s *server) closeJournal(ctx context.Context) error {
@@ -137,6 +139,9 @@ func (s *server) assemble(ctx context.Context) error {
 	kept := snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents}
 	bc.Checkpoints, bc.Retention = checkpoints, kept
 	bc.Token, bc.StderrTail, bc.RemoveFiles, bc.Logger = token, s.seal.StderrTail, worker.RemoveFiles, s.log
+	if err := s.contain(); err != nil {
+		return err
+	}
 	s.broker, err = broker.New(bc, s.node, folds)
 	if err != nil {
 		return err
@@ -146,7 +151,7 @@ func (s *server) assemble(ctx context.Context) error {
 	}
 	s.worker, err = worker.New(worker.Config{
 		ID: workerID, DataDir: s.cfg.dataDir, StderrSeal: s.seal, Adapters: adapters(), Checkpoints: checkpoints,
-		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Logger: s.log,
+		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Containment: s.containment, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
 		return err
@@ -166,7 +171,7 @@ func (s *server) assemble(ctx context.Context) error {
 		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), AuthTimeout: time.Duration(s.cfg.Limits.AuthTimeout),
 		WriteTimeout: time.Duration(s.cfg.Limits.WriteTimeout), ConnectionsMax: s.cfg.Limits.MaxConnections,
 		ConnectionsPerToken: s.cfg.Limits.ConnectionsPerToken, AuthFailures: s.cfg.Limits.AuthFailures,
-		ServerID: s.node.Instance(), Version: version(), Logger: s.log,
+		ServerID: s.node.Instance(), Version: version(), Containment: s.containment.Status, Logger: s.log,
 	}, s.broker, s.node.Hub(), s.node, folds)
 	if err != nil {
 		return err
@@ -174,13 +179,43 @@ func (s *server) assemble(ctx context.Context) error {
 	return s.listen()
 }
 
+// contain finds out what the system can do about what children start, and says
+// which configured limits it cannot enforce.
+func (s *server) contain() (err error) {
+	if s.cfg.Cgroups != cgroupsOff {
+		if s.containment, err = worker.OpenContainment(s.cfg.dataDir, s.node.Instance(), s.log); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Agents)) {
+		l := s.cfg.Agents[name].Limits.Record()
+		err := s.containment.Prepare(l)
+		switch {
+		case err == nil:
+		case l.Enforce == protocol.EnforcePreferred:
+			s.log.Warn("agent runs without its limits", slog.String("agent", name), slog.Any(protocol.LogError, err))
+		default:
+			s.log.Error("agent cannot start", slog.String("agent", name), slog.Any(protocol.LogError, err))
+		}
+	}
+	is := s.containment.Status()
+	s.log.Info("containment of children", slog.Int("cgroups", is.Cgroups), slog.String("group", is.Group),
+		slog.String("why", is.Why), slog.Any("limits", is.Limits))
+	return nil
+}
+
 // settle ends what an earlier process left running, and only then calls its
 // sessions interrupted (I-W3).
 func (s *server) settle(ctx context.Context) error {
+	contained, err := s.containment.KillLeftovers(ctx)
+	if err != nil {
+		return fmt.Errorf("end the programs of an earlier server: %w", err)
+	}
 	killed, err := worker.KillOrphans(ctx, s.node.Instance(), s.log)
 	if err != nil {
 		return fmt.Errorf("end the programs of an earlier server: %w", err)
 	}
+	killed += contained
 	if killed > 0 {
 		s.log.Warn("ended programs that an earlier server left behind", slog.Int("processes", killed))
 	}
@@ -291,6 +326,9 @@ func (s *server) run(ctx context.Context, ready func() error) error {
 	stop(b)
 	stop(a...) // nobody records any more
 	c.wg.Wait()
+	if cerr := s.containment.Close(); cerr != nil { // the next start removes them
+		s.log.Warn("control groups are not removed", slog.Any(protocol.LogError, cerr))
+	}
 	if err = errors.Join(err, s.closeJournal(ctx)); err == nil {
 		s.log.Info("stopped")
 	}

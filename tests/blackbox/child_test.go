@@ -32,6 +32,7 @@ import (
 //	stderr BYTES      write so much to stderr
 //	pid FILE          write the process id
 //	orphan FILE       leave a process in a session of its own that ignores SIGTERM
+//	bomb N            keep N processes in sessions of their own alive for ever; at the first that cannot be made print how many there are as count does
 //	deaf              ignore SIGTERM and SIGHUP
 //	closestdin        close stdin
 //	linger            live without reading
@@ -82,6 +83,7 @@ var steps = map[string]struct {
 	"stderr":     {1, func(_ *script, a []string) error { return pad(os.Stderr, number(a[0]), "E") }},
 	"pid":        {1, func(_ *script, a []string) error { return note(a[0], strconv.Itoa(os.Getpid())) }},
 	"orphan":     {1, leaveOrphan},
+	"bomb":       {1, (*script).bomb},
 	"deaf":       {0, func(*script, []string) error { signal.Ignore(syscall.SIGTERM, syscall.SIGHUP); return nil }},
 	"closestdin": {0, func(*script, []string) error { return os.Stdin.Close() }},
 	"linger":     {0, func(*script, []string) error { <-time.After(10 * time.Minute); return nil }},
@@ -235,4 +237,37 @@ func orphanChild(args []string) int {
 	}
 	<-time.After(10 * time.Minute)
 	return 0
+}
+
+// bomb starts what died again, so that no series of single kills ends it.
+func (s *script) bomb(a []string) error {
+	died := make(chan struct{})
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	said := false
+	for live := 0; ; {
+		for live < number(a[0]) {
+			cmd := exec.Command("sleep", "600")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := cmd.Start(); err != nil {
+				break
+			}
+			live++
+			go func() {
+				_ = cmd.Wait() // however it died
+				died <- struct{}{}
+			}()
+		}
+		if !said {
+			if err := errors.Join(s.numbered(live, 0), s.out.Flush()); err != nil {
+				return err
+			}
+			said = true
+		}
+		select {
+		case <-died:
+			live--
+		case <-again.C:
+		}
+	}
 }

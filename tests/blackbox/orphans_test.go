@@ -47,7 +47,7 @@ func hidden(t *testing.T, c *harness.Client) (session string, pid int) {
 // can have left it, and at the latest with the server. Proves I-W3.
 func TestHiddenDescendantsEnd(t *testing.T) {
 	harness.Covers(t, "I-W3")
-	s := harness.Start(t, harness.Options{})
+	s := harness.Start(t, harness.Options{Args: []string{"--cgroups", "off"}})
 	cl := harness.Dial(t, s)
 	stop := func(session string) {
 		t.Helper()

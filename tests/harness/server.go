@@ -277,6 +277,25 @@ func (s *Server) cleanup() {
 		s.tb.Errorf("process %d of this server is left", pid)
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
 	}
+	s.removeGroups()
+}
+
+// removeGroups removes the control groups of a server that was killed: the next
+// one would, but there is none.
+func (s *Server) removeGroups() {
+	list, err := os.ReadFile(filepath.Join(s.Dir, "cgroups"))
+	if err != nil {
+		return // it made none, or removed them
+	}
+	for base := range strings.FieldsSeq(string(list)) {
+		groups, err := filepath.Glob(filepath.Join(base, "*") + "/")
+		if err != nil {
+			s.tb.Errorf("groups in %s: %v", base, err)
+		}
+		for _, dir := range append(groups, base) {
+			_ = syscall.Rmdir(dir) // it may be gone, or processes die in it: then it stays empty
+		}
+	}
 }
 
 // FixedPort returns a TCP listener on 127.0.0.1 for servers that are killed while
