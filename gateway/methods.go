@@ -142,6 +142,9 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 	var containment *protocol.Containment
 	if c.srv.cfg.Containment != nil {
 		is := c.srv.cfg.Containment()
+		if r.who.Role < broker.RoleAdmin {
+			is.Group = "" // a path of this machine
+		}
 		containment = &is
 	}
 	return encode(struct {

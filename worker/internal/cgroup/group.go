@@ -114,7 +114,7 @@ func (g *Group) limit(h *hierarchy, name string, s setting) error {
 	for _, v := range s.values(h.version) {
 		file := filepath.Join(dir, v.file)
 		err := g.t.fs.Write(file, v.text)
-		if err != nil && !(v.optional && errors.Is(err, fs.ErrNotExist)) {
+		if err != nil && (!v.optional || !errors.Is(err, fs.ErrNotExist)) {
 			return fmt.Errorf("%s: %s", file, cause(err))
 		}
 	}
