@@ -89,7 +89,9 @@ func TestEndAnywhere(t *testing.T) {
 			for line := range bytes.Lines(text) {
 				if !bytes.HasPrefix(line, []byte(`{"dir":`)) {
 					endFolds.Apply(s, epoch, &protocol.Event{Seq: s.Seq + 1, TS: 1, Run: 1, Body: bytes.TrimSpace(line)})
-					checkEnds(t, s)
+					if !testing.Short() || s.Seq%7 == 0 {
+						checkEnds(t, s)
+					}
 				}
 				if s.Turn != nil {
 					busy++
