@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -44,11 +43,12 @@ func (w *Writer) run(ctx context.Context) {
 // idle waits for something to do. What a burst left in buffers is let go when
 // the next one does not follow soon.
 func (w *Writer) idle(ctx context.Context) error {
-	var quiet <-chan time.Time
+	var quiet *time.Timer
+	var still <-chan time.Time
 	if w.bulky() {
-		t := time.NewTimer(bulkyFor)
-		defer t.Stop()
-		quiet = t.C
+		quiet = time.NewTimer(bulkyFor)
+		defer quiet.Stop()
+		still = quiet.C
 	}
 	for {
 		select {
@@ -56,8 +56,10 @@ func (w *Writer) idle(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-quiet:
-			w.shrink()
+		case <-still:
+			if w.shrink(); len(w.kept.list) > 0 {
+				quiet.Reset(w.keep)
+			}
 		}
 	}
 }
@@ -66,7 +68,7 @@ func (w *Writer) idle(ctx context.Context) error {
 func (w *Writer) bulky() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.active.bulky() || w.filling.bulky() || cap(w.rec) > idleBytesMax
+	return w.active.bulky() || w.filling.bulky() || cap(w.rec) > idleBytesMax || len(w.kept.list) > 0
 }
 
 func (w *Writer) shrink() {
@@ -77,6 +79,8 @@ func (w *Writer) shrink() {
 		w.filling = new(batch)
 	}
 	w.rec = nil
+	w.kept.expire(w.clock().UnixNano(), w.keep)
+	w.kept.spare = nil
 }
 
 // collect reports whether there are events to write, without taking them off
@@ -189,6 +193,7 @@ func (w *Writer) put(ctx context.Context, h header, body []byte) error {
 	}
 	w.gate.stored(len(w.rec))
 	w.at.acked, w.at.expect, w.at.prev = true, pos, hashRecord(w.rec)
+	w.kept.add(&h, w.rec, w.at.prev, w.clock().UnixNano(), w.keep)
 	if h.part == 1 {
 		w.noted(w.cfg.Log, h.base, pos)
 	}
@@ -254,8 +259,11 @@ func (w *Writer) settle(ctx context.Context) (uint64, error) {
 	case ruledRetake:
 		return 0, errRetake
 	case ruledRolledBack:
-		return 0, fmt.Errorf("%w: newest record has run %d, seq %d", ErrRolledBack, last.rec.run, last.rec.head())
+		return 0, w.rolledBack(ctx, last.rec)
 	case ruledMissing:
+		if w.at.acked {
+			return 0, w.rolledBack(ctx, nil)
+		}
 		if err := w.missing(ctx); w.at.expect != 0 || errors.Is(err, ErrFenced) {
 			return 0, err
 		}

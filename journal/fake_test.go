@@ -45,7 +45,7 @@ type fakeLog struct {
 func newFakeLog() *fakeLog { return &fakeLog{now: time.Now} }
 
 func (f *fakeLog) store() store {
-	return store{publish: f.publish, last: f.last, noted: func(Log, protocol.Seq, uint64) {}, turn: newTurnstile(turnsPerShard), gate: &gate{disk: newDiskGate(), quota: 1 << 40, soon: func() {}}, clock: func() time.Time { return f.now() }, log: slog.New(slog.DiscardHandler)}
+	return store{publish: f.publish, last: f.last, noted: func(Log, protocol.Seq, uint64) {}, turn: newTurnstile(turnsPerShard), gate: &gate{disk: newDiskGate(), quota: 1 << 40, soon: func() {}}, clock: func() time.Time { return f.now() }, keep: time.Hour, log: slog.New(slog.DiscardHandler)}
 }
 
 func (f *fakeLog) publish(ctx context.Context, _ string, data []byte, expect uint64) (uint64, error) {

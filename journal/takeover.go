@@ -31,6 +31,11 @@ type WriterConfig struct {
 	First func(ctx context.Context, t Tail, base protocol.Seq) ([]*protocol.Event, error)
 	// Deleted is asked when the log is empty though it should not be. Required.
 	Deleted func(ctx context.Context) (bool, error)
+	// Repair is asked before records that were acknowledged, and that the log has
+	// lost, are stored again: it claims the session in the registry by
+	// compare-and-set, and returns ErrFenced where a newer run exists. Nil: such a
+	// log is given up (ErrRolledBack).
+	Repair func(ctx context.Context) error
 	// Failed is called once, from the writer's goroutine, after all thens, when
 	// it can write no more (ErrFenced, ErrDamaged, ErrRolledBack). May be nil.
 	Failed func(error)
@@ -56,6 +61,7 @@ type store struct {
 	turn    *turnstile
 	gate    *gate
 	clock   func() time.Time
+	keep    time.Duration // how long acknowledged records are retained at least, within the other bounds
 	log     *slog.Logger
 }
 
@@ -70,8 +76,8 @@ func (n *Node) OpenWriter(ctx context.Context, cfg WriterConfig) (*Writer, error
 	life, abort := context.WithCancel(context.WithoutCancel(ctx))
 	w, err := newWriter(store{
 		publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[cfg.Log.Shard], gate: n.gates[cfg.Log.Shard],
-		clock: n.clock,
-		log:   n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
+		clock: n.clock, keep: max(2*n.cfg.Durability.Interval, retainedMin),
+		log: n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
 	}, cfg, abort)
 	if err == nil {
 		err = n.adopt(w)

@@ -42,6 +42,7 @@ type Writer struct {
 	// Owned by the goroutine (by takeover before it starts).
 	active *batch // is cut into records
 	at     stand
+	kept   retained
 	rec    []byte        // the record in flight, kept byte for byte until its outcome is known
 	ticket chan struct{} // capacity 1, for the turnstile
 }

@@ -139,7 +139,10 @@ func (s *session) open(
 	j, err := s.w.places.open(ctx, journal.WriterConfig{
 		Log: s.at(), Run: s.rec.Run, Epoch: epoch, MinHead: s.rec.Head, First: first,
 		Deleted: func(ctx context.Context) (bool, error) { return s.w.reg.Deleted(ctx, s.key) },
-		Failed:  s.writerFailed,
+		Repair: func(ctx context.Context) error {
+			return s.w.reg.Update(ctx, s.key, s.rec.Run, func(*protocol.SessionRecord) {})
+		},
+		Failed: s.writerFailed,
 	})
 	if err != nil {
 		return err
