@@ -106,7 +106,7 @@ func TestTokenFileErrors(t *testing.T) {
 		"no JSON":          {"- {\"id\":}\n", "line 4"},
 		"block style":      {"- name: ann\n", "line 4"},
 		"no object":        {"- [1]\n", "an entry is one line"},
-		"unknown key":      {edit(`"name"`, `"nmae"`), `unknown key "nmae"`},
+		"unknown key":      {edit(`"name"`, `"nick"`), `unknown key "nick"`},
 		"key twice":        {edit(`"name":"ann"`, `"name":"x","name":"ann"`), "name is repeated"},
 		"no string":        {edit(`"ann"`, `7`), "name must be a string"},
 		"missing":          {edit(`"name":"ann",`, ``), "name is missing"},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,14 +105,14 @@ func do[T any](t *testing.T, c *harness.Client, method string, params map[string
 }
 
 // refused makes a request that must fail with the code.
-func refused(t *testing.T, c *harness.Client, code int, method string, params map[string]any) *harness.RPCError {
+func refused(t *testing.T, c *harness.Client, code int, method string, params map[string]any) harness.RPCError {
 	t.Helper()
 	raw, err := c.Call(harness.Context(t), method, params)
 	var e *harness.RPCError
 	if !errors.As(err, &e) || e.Code != code {
 		t.Fatalf("%s %v answered %.300s, %v; want error %d", method, params, raw, err, code)
 	}
-	return e
+	return *e
 }
 
 // session is SessionInfo as far as tests look at it.
@@ -145,7 +144,7 @@ func withEcho(t *testing.T, more string) harness.Options {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "rejoin.yaml")
-	text := fmt.Sprintf("agents: {echo: {adapter: jsonl, argv: %s}}\n%s\n", argv, more)
+	text := fmt.Sprintf("agents: {echo: {adapter: jsonl, argv: %s, home: private, tmp: private}}\n%s\n", argv, more)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -193,16 +192,4 @@ func ask(t *testing.T, s *harness.Server, token, method string, params map[strin
 			return m.Error
 		}
 	}
-}
-
-// dialRaw connects without a word.
-func dialRaw(t *testing.T, s *harness.Server) net.Conn {
-	t.Helper()
-	network, address := s.Addr()
-	c, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() }) // the test may have closed it
-	return c
 }

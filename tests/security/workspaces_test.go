@@ -97,11 +97,17 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 			t.Errorf("the start again is %+v", got)
 		}
 	}
-	var dirs [2]string
+	var dirs [2][]string // stderr, HOME and TMPDIR
 	for i, ws := range []string{"a", "b"} {
-		dirs[i] = filepath.Join(p.s.Dir, "stderr", ws, sameID)
-		if _, err := os.Stat(dirs[i]); err != nil {
-			t.Error(err)
+		for _, kind := range []string{"stderr", "sessions"} {
+			dir := filepath.Join(p.s.Dir, kind, ws, sameID)
+			if _, err := os.Stat(dir); err != nil {
+				t.Error(err)
+			}
+			dirs[i] = append(dirs[i], dir)
+		}
+		if !strings.Contains(p.events(t, i), `"HOME=`+dirs[i][1]) || !strings.Contains(p.events(t, i), `"TMPDIR=`+dirs[i][1]) {
+			t.Errorf("the child of %s has another home than %s", ws, dirs[i][1])
 		}
 	}
 
@@ -124,8 +130,13 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 	do[json.RawMessage](t, p.c[0], "stop_session", map[string]any{"sessionId": sameID})
 	do[json.RawMessage](t, p.c[0], "delete_session", map[string]any{"sessionId": sameID})
 	refused(t, p.c[0], -32000, "get_session", map[string]any{"sessionId": sameID})
-	if _, err := os.Stat(dirs[0]); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the stderr of the deleted one: %v", err)
+	for n, dir := range dirs[0] {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s of the deleted one: %v", dir, err)
+		}
+		if _, err := os.Stat(dirs[1][n]); err != nil {
+			t.Errorf("of the other one: %v", err)
+		}
 	}
 	if got := do[session](t, p.c[1], "get_session", map[string]any{"sessionId": sameID}); got.State != "running" || got.Title != "of b" {
 		t.Errorf("the other one is %+v", got)
@@ -137,9 +148,7 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 	if events := p.events(t, 1); !strings.Contains(events, "secret of b") {
 		t.Error("its history is gone")
 	}
-	if refused(t, p.c[0], -32006, "start_session", map[string]any{"sessionId": sameID}); true {
-		do[session](t, p.c[1], "get_session", map[string]any{"sessionId": sameID})
-	}
+	refused(t, p.c[0], -32006, "start_session", map[string]any{"sessionId": sameID}) // used before, here
 }
 
 // Another workspace's session is answered like one that never was, by every
