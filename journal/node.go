@@ -34,6 +34,9 @@ type Config struct {
 	Key        []byte       // encrypts the journal; zero: it is not. At least KeyBytesMin; the same at every start
 	Cipher     Cipher       // zero: that of the directory, chacha for a new one
 	Logger     *slog.Logger // zero: nothing is logged
+	// GuardFault is for tests: called at each step of the boot guard, an error of it
+	// is the step's. Zero: nothing is called.
+	GuardFault func(step string) error
 }
 
 func (c Config) withDefaults() Config {
@@ -101,16 +104,20 @@ type Node struct {
 
 	writing sync.WaitGroup // one for each of writers
 
+	guard *guard // while Start runs
+
 	mu      sync.Mutex // guards the following
 	boot    *bootMark
+	damage  []Damage
 	writers map[*Writer]struct{} // open ones
 	closed  bool
 }
 
-// Start locks cfg.Dir, checks DATA/format, starts the embedded server (no
-// socket) and makes sure that every expected stream exists; it creates them at
-// the first start only. Errors: *LockedError, *FormatError,
-// *MissingStreamError, *KeyError, each with a message fit for the user; a context error.
+// Start locks cfg.Dir, checks DATA/format, verifies every block of the store and
+// repairs what it can (Damage tells), starts the embedded server (no socket) and
+// makes sure that every expected stream exists; it creates them at the first
+// start only. Errors: *LockedError, *FormatError, *MissingStreamError,
+// *KeyError, each with a message fit for the user; a context error.
 func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -128,13 +135,10 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			err = errors.Join(err, n.shutdown())
 		}
 	}()
-	if err := n.openDir(); err != nil {
+	if err := n.openDir(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.startServer(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.openStreams(ctx); err != nil {
+	if err := n.openGuarded(ctx); err != nil {
 		return nil, err
 	}
 	n.rd = newReader(n)
@@ -173,7 +177,7 @@ func (n *Node) closeDir(dir string) error {
 }
 
 // openDir takes the data directory into use.
-func (n *Node) openDir() (err error) {
+func (n *Node) openDir(ctx context.Context) (err error) {
 	dir := n.cfg.Dir
 	if _, err := checkKey(&n.cfg); err != nil { // before anything is touched
 		return err
@@ -194,6 +198,9 @@ func (n *Node) openDir() (err error) {
 		return err
 	}
 	if n.format, err = openFormat(dir, n.cfg.Shards); err != nil {
+		return err
+	}
+	if err := n.guardFiles(ctx); err != nil {
 		return err
 	}
 	if err := n.format.checkStreams(dir); err != nil {

@@ -62,7 +62,7 @@ func (n *Node) openStreams(ctx context.Context) error {
 	}
 	if n.format.Ready {
 		for _, name := range n.format.Expect {
-			if !slices.Contains(have, name) {
+			if !slices.Contains(have, name) && !slices.Contains(n.guard.remake, name) {
 				return missingStream(n.cfg.Dir, name)
 			}
 		}
@@ -78,15 +78,15 @@ func (n *Node) openStreams(ctx context.Context) error {
 	if err := n.openStream(ctx, n.snapjs, snapConfig(max(quota/snapShare, snapBytesMin))); err != nil {
 		return err
 	}
-	if n.format.Ready && len(n.format.Adding) == 0 {
-		return nil
-	}
-	if !n.format.Ready {
-		for _, name := range []string{bucketSessions, bucketStarts} {
+	for _, name := range []string{bucketSessions, bucketStarts} {
+		if !n.format.Ready || slices.Contains(n.guard.remake, bucketStream(name)) {
 			if _, err := n.kvjs.CreateOrUpdateKeyValue(ctx, bucketConfig(name)); err != nil {
 				return fmt.Errorf("journal: create bucket %s: %w", name, err)
 			}
 		}
+	}
+	if n.format.Ready && len(n.format.Adding) == 0 {
+		return nil
 	}
 	done := n.format.made()
 	if err := done.write(n.cfg.Dir); err != nil {
@@ -98,7 +98,7 @@ func (n *Node) openStreams(ctx context.Context) error {
 
 // openStream creates a stream, or sets its limit.
 func (n *Node) openStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
-	if n.format.mayCreate(want.Name) {
+	if n.format.mayCreate(want.Name) || slices.Contains(n.guard.remake, want.Name) {
 		if _, err := js.CreateOrUpdateStream(ctx, want); err != nil {
 			return fmt.Errorf("journal: create stream %s: %w", want.Name, err)
 		}

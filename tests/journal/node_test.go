@@ -70,17 +70,55 @@ func TestStartRefusesMissingStream(t *testing.T) {
 	}
 }
 
-// A stream whose directory is there but which the server does not load is
-// missing too.
-func TestStartRefusesUnreadableStream(t *testing.T) {
-	dir := t.TempDir()
-	stop(t, start(t, small(t, dir)))
-	stream := filepath.Join(dir, "jetstream", "$G", "streams", "J5")
-	if err := os.WriteFile(filepath.Join(stream, "meta.inf"), []byte("rubbish"), 0o600); err != nil {
-		t.Fatal(err)
+// A stream whose description is broken is mended, not refused and not made
+// without its records: from the copy of it, and without one from what every
+// stream of its name is.
+func TestStartMendsDescription(t *testing.T) {
+	for _, copied := range []bool{true, false} {
+		t.Run(fmt.Sprintf("copied=%v", copied), func(t *testing.T) {
+			dir := t.TempDir()
+			n := start(t, small(t, dir))
+			l := logOf(n, "s1")
+			w := open(t, n, writerConfig(l, 1, newEpoch()))
+			appendEvents(t, w, 0, 50)
+			closeWriter(t, w)
+			b, err := n.Bucket(deadline(t), "sessions")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Create(deadline(t), "default.s1", []byte(`{"id":"s1"}`)); err != nil {
+				t.Fatal(err)
+			}
+			stop(t, n)
+			for _, name := range []string{fmt.Sprintf("J%d", l.Shard), "SNAP", "KV_sessions"} {
+				stream := filepath.Join(dir, "jetstream", "$G", "streams", name)
+				if err := os.WriteFile(filepath.Join(stream, "meta.inf"), []byte("rubbish"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !copied {
+				if err := os.RemoveAll(filepath.Join(dir, "meta")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				n = start(t, small(t, dir))
+				if got := readAll(t, n, l); len(got) != 51 {
+					t.Errorf("%d events, want 51", len(got))
+				}
+				if b, err = n.Bucket(deadline(t), "sessions"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := b.Get(deadline(t), "default.s1"); err != nil {
+					t.Errorf("Get: %v", err)
+				}
+				if d := n.Damage(); len(d) != 1 || len(d[0].Streams) != 3 || len(d[0].Sessions) != 0 {
+					t.Errorf("damage %+v", d)
+				}
+				stop(t, n)
+			}
+		})
 	}
-	refusesMissing(t, dir, "J5", stream)
-	refusesMissing(t, dir, "J5", stream) // and stays so
 }
 
 func refusesMissing(t *testing.T, dir, name, path string) {
