@@ -29,6 +29,7 @@ var mayUse = map[string][]string{
 	"github.com/nats-io/nats-server/v2": {"journal"},
 	"github.com/nats-io/nats.go":        {"journal"},
 	"github.com/klauspost/compress":     {"journal", "snapshot"},
+	"github.com/minio/highwayhash":      {"journal"},
 	"github.com/oklog/ulid/v2":          {"protocol", "journal"},
 	"github.com/spf13/cobra":            {"cmd"},
 	"github.com/goccy/go-yaml":          {"cmd"},
