@@ -182,7 +182,7 @@ func (w *healthWatch) heal(ctx context.Context, t trouble, s space, unknown erro
 	w.probed = now
 	w.pace.tried(now)
 	began := time.Now()
-	w.n.log.Info("restarting the journal's engine", slog.String("detail", t.detail), slog.String("streams", strings.Join(t.sick, " ")))
+	w.n.log.Warn("restarting the journal's engine", slog.String("detail", t.detail), slog.String("streams", strings.Join(t.sick, " ")))
 	err := w.n.restart(ctx, t.sick)
 	switch {
 	case err == nil:

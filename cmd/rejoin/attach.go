@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 	"rejoin/client"
 	"rejoin/cmd/rejoin/internal/tui"
+	"rejoin/cmd/rejoin/internal/waits"
 	"rejoin/protocol"
 )
 
@@ -86,6 +88,11 @@ func (a *app) onTerminal() bool {
 }
 
 func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, from protocol.Seq, asJSON bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() { waits.Watch(ctx, c.Client, info.ID, a.sayWaits) })
+	defer asking.Wait()
+	defer stop()
 	v := view{notes: a.err}
 	o := client.SubscribeOptions{After: &from, OnLink: a.linkTeller()}
 	ended, crashed := "", protocol.Run(0)
@@ -130,6 +137,15 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 		}
 		return nil
 	})
+}
+
+// sayWaits tells that the session waits for the journal, or does no more.
+func (a *app) sayWaits(why string) {
+	if why == "" {
+		fmt.Fprintln(a.err, "the session goes on")
+		return
+	}
+	fmt.Fprintf(a.err, "the session waits: %s\n", plainLine(why))
 }
 
 // restartPoll is how often attach asks whether a crashed program runs again.

@@ -33,7 +33,7 @@ func printerChild(args []string) int {
 	if _, err := fmt.Sscan(args[2], &limit); err != nil {
 		return 2
 	}
-	book, err := os.OpenFile(bookPath(args[0], path.Base(os.Getenv("REJOIN_SESSION"))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	book, err := os.OpenFile(bookPath(args[0], path.Base(os.Getenv("REJOIN_SESSION"))), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
@@ -106,4 +106,15 @@ func (p *printer) flush() bool {
 	_, err := os.Stdout.Write(p.buf)
 	p.buf = p.buf[:0]
 	return berr == nil && err == nil
+}
+
+// noise is a JSON string of n characters that do not compress well.
+func noise(n int) []byte {
+	rng := rand.New(rand.NewPCG(1, 2))
+	b := make([]byte, n+2)
+	for i := range b {
+		b[i] = ' ' + 3 + byte(rng.IntN(56)) // printable, no quote, no backslash
+	}
+	b[0], b[n+1] = '"', '"'
+	return b
 }

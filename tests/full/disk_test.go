@@ -1,12 +1,14 @@
 package full_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -191,4 +193,40 @@ func TestStartWithLittleSpace(t *testing.T) {
 	w.call("delete_session", map[string]any{"sessionId": s.id}, nil)
 	unfill(t, dir)
 	harness.Eventually(t, "the journal is well again", func() bool { return w.status().State == "ok" })
+}
+
+// TestPolicyWaitsForSpace: a program that crashes on a full disk is started again
+// by its policy when there is space; no try is used up before.
+func TestPolicyWaitsForSpace(t *testing.T) {
+	dir := smallDisk(t)
+	w := newWorld(t, harness.Options{DataDir: filepath.Join(dir, "data")})
+	w.restart = "resume"
+	s := w.start("paced", 100)
+	harness.Eventually(t, "output", func() bool { return s.seen() >= 100 })
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, dir, int64(st.Blocks)*st.Bsize/100*3)
+	harness.Eventually(t, "the journal is full", func() bool { return w.status().State == "full" })
+	if err := syscall.Kill(s.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the end is recorded", func() bool { return w.info(s).State == "exited" })
+	harness.Holds(t, 3*time.Second, "the restart waits", func() bool {
+		now := w.info(s)
+		return now.Run == 1 && now.Restarting
+	})
+	unfill(t, dir)
+	harness.Eventually(t, "the program runs again", func() bool {
+		now := w.info(s)
+		return now.Run == 2 && now.State == "running"
+	})
+	log, err := os.ReadFile(w.server.LogPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(log, []byte("restart failed")) {
+		t.Error("tries were used up while the journal took nothing")
+	}
 }

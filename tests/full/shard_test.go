@@ -1,10 +1,13 @@
 package full_test
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,14 +64,60 @@ func TestShardNearItsLimit(t *testing.T) {
 		t.Errorf("a session of another shard is blocked: %s", b)
 	}
 
+	if out := w.rejoin("ls"); !strings.Contains(out, "waits: journal tight") || !strings.Contains(out, "near its limit") {
+		t.Errorf("rejoin ls does not show why sessions wait:\n%s", out)
+	}
+	said := w.attach(flood)
+	harness.Eventually(t, "rejoin attach says why the session waits", func() bool { return strings.Contains(said(), "the session waits: journal tight") })
+
 	w.call("delete_session", map[string]any{"sessionId": ballast.id}, nil)
 	w.sessions = w.sessions[1:]
 	harness.Eventually(t, "output goes on to its end", func() bool { return flood.seen() >= 40_000 })
 	harness.Eventually(t, "the session is not blocked", func() bool { return w.info(flood).Blocked == "" })
+	harness.Eventually(t, "rejoin attach says that it goes on", func() bool { return strings.Contains(said(), "the session goes on") })
 	lines, commands := w.check()
 	t.Logf("%d lines, %d acknowledged commands", lines, commands)
 	if n := w.restarts(); n != 0 {
 		t.Errorf("the engine was restarted %d times", n)
+	}
+}
+
+// rejoin runs a command of the command line and returns what it says.
+func (w *world) rejoin(args ...string) string {
+	w.t.Helper()
+	cmd := exec.CommandContext(harness.Context(w.t), harness.Binary(w.t), append(args, "--data-dir", w.server.Dir)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("rejoin %s: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// attach runs rejoin attach for the rest of the test and returns what tells what
+// it has said besides events.
+func (w *world) attach(s *session) func() string {
+	w.t.Helper()
+	said, err := os.Create(filepath.Join(w.t.TempDir(), "said"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, harness.Binary(w.t), "attach", "--plain", s.id, "--data-dir", w.server.Dir)
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed, or the session has ended
+		_ = said.Close()
+	})
+	return func() string {
+		b, err := os.ReadFile(said.Name())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return string(b)
 	}
 }
 

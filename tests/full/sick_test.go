@@ -1,6 +1,7 @@
 package full_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -17,9 +18,9 @@ type fault struct {
 	lift   func(w *world)
 }
 
-// fileLimit makes every write to a file fail, from outside and without any
-// right: the server's limit of file sizes.
-func fileLimit() fault {
+// fileLimit makes every write beyond that size of a file fail, from outside and
+// without any right: the server's limit of file sizes.
+func fileLimit(bytes uint64) fault {
 	var was unix.Rlimit
 	return fault{
 		word: "cannot write", states: []string{"sick"},
@@ -27,7 +28,7 @@ func fileLimit() fault {
 			if err := unix.Prlimit(w.server.PID(), unix.RLIMIT_FSIZE, nil, &was); err != nil {
 				w.t.Fatal(err)
 			}
-			low := unix.Rlimit{Cur: 0, Max: was.Max}
+			low := unix.Rlimit{Cur: bytes, Max: was.Max}
 			if err := unix.Prlimit(w.server.PID(), unix.RLIMIT_FSIZE, &low, nil); err != nil {
 				w.t.Fatal(err)
 			}
@@ -46,7 +47,7 @@ func TestWritesFail(t *testing.T) {
 	for _, durability := range []string{"always", "500ms"} {
 		t.Run(durability, func(t *testing.T) {
 			w := newWorld(t, harness.Options{Args: []string{"--durability", durability}})
-			w.outage(fileLimit())
+			w.outage(fileLimit(0))
 			if n := w.restarts(); n == 0 || n > 3 {
 				t.Errorf("the engine was restarted %d times", n)
 			}
@@ -144,5 +145,77 @@ func (w *world) history() {
 	}
 	if _, err := sub.End(harness.Context(t)); err != nil {
 		t.Fatalf("read the history: %v", err)
+	}
+}
+
+// TestRestartsDoNotLoop: the probe succeeds and the journal's own writes fail all
+// the same. The engine is restarted less and less often, and nothing is lost.
+func TestRestartsDoNotLoop(t *testing.T) {
+	w := newWorld(t, harness.Options{})
+	s := w.start("paced", 1<<30)
+	harness.Eventually(t, "output of 1 MB", func() bool { return s.seen() > 2000 })
+	f := fileLimit(256 << 10) // a probe has 64 KiB
+	f.strike(w)
+	harness.Eventually(t, "restarts", func() bool { return len(w.restartTimes()) >= 5 })
+	at := w.restartTimes()
+	if first, last := at[1].Sub(at[0]), at[4].Sub(at[3]); last < first*3/2 {
+		t.Errorf("restarts %v and then %v apart", first, last)
+	}
+	if !harness.Living(s.pid) {
+		t.Error("the child is gone")
+	}
+	f.lift(w)
+	n := s.seen()
+	harness.Eventually(t, "output goes on", func() bool { return s.seen() > n+100 })
+	w.settle()
+	lines, _ := w.check()
+	t.Logf("%d lines, engine restarted %d times", lines, w.restarts())
+}
+
+// TestStopOfASickServer: SIGTERM ends a server whose writes fail, in time, and the
+// next one has everything that was acknowledged.
+func TestStopOfASickServer(t *testing.T) {
+	harness.Covers(t, "I-J2")
+	harness.Covers(t, "I-W3")
+	w := newWorld(t, harness.Options{})
+	s := w.start("paced", 1<<30)
+	harness.Eventually(t, "output", func() bool { return s.seen() > 500 })
+	if err := w.command(s); err != nil {
+		t.Fatal(err)
+	}
+	f := fileLimit(0)
+	f.strike(w)
+	harness.Eventually(t, "the journal is sick", func() bool { return w.status().State == "sick" })
+	if code := w.server.Term(); code > 1 {
+		t.Errorf("the server ended with %d", code)
+	}
+	if harness.Living(s.pid) {
+		t.Error("the child is left")
+	}
+	seen := s.seen()
+	w.server.Run()
+	w.c = harness.Dial(t, w.server)
+	sub, err := w.c.Subscribe(harness.Context(t), s.id, map[string]any{"from": "start"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	want := w.printed(s)
+	events, err := sub.Until(harness.Context(t), func(e harness.Event) bool { return e.Type() == "session_interrupted" || e.Type() == "session_end" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	admitted := false
+	for _, e := range events {
+		if e.Source == "child" {
+			if !bytes.Equal(e.Body, want[lines]) {
+				t.Fatalf("broke I-W2: line %d is %.100s", lines+1, e.Body)
+			}
+			lines++
+		}
+		admitted = admitted || e.Type() == "command"
+	}
+	if lines < seen || !admitted {
+		t.Errorf("broke I-J2: %d lines are left of %d that were seen; command: %v", lines, seen, admitted)
 	}
 }

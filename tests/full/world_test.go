@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"rejoin/tests/harness"
 )
@@ -20,6 +21,7 @@ type world struct {
 	server   *harness.Server
 	c        *harness.Client
 	dir      string // of the children's books
+	restart  string // policy of sessions to come; empty: the default
 	sessions []*session
 }
 
@@ -59,6 +61,8 @@ type sessionInfo struct {
 	Run     uint64 `json:"run"`
 	Head    uint64 `json:"head"`
 	Blocked string `json:"blocked"`
+
+	Restarting bool `json:"restarting"`
 }
 
 func newWorld(t *testing.T, o harness.Options) *world {
@@ -82,6 +86,9 @@ func (w *world) startAs(id, pace string, limit int) *session {
 		Session   sessionInfo `json:"session"`
 	}
 	params := map[string]any{"argv": harness.ChildArgv("printer", w.dir, pace, fmt.Sprint(limit)), "adapter": "jsonl"}
+	if w.restart != "" {
+		params["restart"] = w.restart
+	}
 	if id != "" {
 		params["sessionId"] = id
 	}
@@ -249,6 +256,27 @@ func (w *world) check() (lines, commands int) {
 		lines, commands = lines+len(want), commands+len(s.acked)
 	}
 	return lines, commands
+}
+
+// restartTimes reads from the log when the engine was restarted.
+func (w *world) restartTimes() (at []time.Time) {
+	w.t.Helper()
+	b, err := os.ReadFile(w.server.LogPath)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, "restarting the journal's engine") {
+			continue
+		}
+		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		when, err := time.Parse(time.RFC3339Nano, stamp)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		at = append(at, when)
+	}
+	return at
 }
 
 // restarts counts how often the server restarted its engine.

@@ -41,6 +41,7 @@ type model struct {
 	note   string // said to the user until the next key
 	bad    bool   // note is an error
 	asked  int    // requests in work
+	waits  string // why the session waits for the journal
 	sent   []sent // oldest first; at most sentMax
 	// answering is the question whose answer is on its way, or was taken.
 	answering string
@@ -56,6 +57,7 @@ var _ tea.Model = (*model)(nil)
 type (
 	batchMsg []client.Message
 	linkMsg  client.Link
+	waitMsg  string // why the session waits; empty: it does not
 	endMsg   struct{ err error }
 	// doneMsg is the answer of a request.
 	doneMsg struct{ err error }
@@ -78,6 +80,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case linkMsg:
 		m.link = client.Link(msg)
 		m.synced = m.synced && m.link.State == client.LinkConnected
+	case waitMsg:
+		m.waits = string(msg)
 	case endMsg:
 		m.fatal = msg.err
 		if m.gone != "" {

@@ -10,6 +10,7 @@ import (
 
 	"rejoin/client"
 	"rejoin/cmd/rejoin/internal/view"
+	"rejoin/cmd/rejoin/internal/waits"
 	"rejoin/snapshot"
 )
 
@@ -42,6 +43,9 @@ func Run(ctx context.Context, cfg Config) error {
 	var pumps sync.WaitGroup
 	pumps.Go(func() { pump(ctx, sub, p.Send) })
 	pumps.Go(func() { links.pump(ctx, p.Send) })
+	pumps.Go(func() {
+		waits.Watch(ctx, cfg.Client, cfg.Session, func(why string) { p.Send(waitMsg(why)) })
+	})
 	_, err = p.Run()
 	cancel()
 	p.Kill() // a pump may wait to be heard

@@ -166,6 +166,9 @@ func (m *model) drawState(s *protocol.State) []string {
 		return []string{styleAsk.Render(oneLine("-- interrupted; Ctrl-R resumes", m.width))}
 	case protocol.StatusStarting, protocol.StatusIdle, protocol.StatusBusy, protocol.StatusWaiting:
 	}
+	if m.waits != "" {
+		return []string{styleAsk.Render(oneLine("-- waits: "+printable.Line(m.waits), m.width))}
+	}
 	return nil
 }
 
