@@ -151,3 +151,28 @@ func TestWorkingDirectory(t *testing.T) {
 		}
 	}
 }
+
+// Nor to what another session has.
+func TestPrivateDirectoryOfAnotherSession(t *testing.T) {
+	data := t.TempDir()
+	other := privateRecord()
+	other.ID = "other"
+	if _, err := makePrivate(data, other); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(data, "sessions/default/s"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../other/home", filepath.Join(data, "sessions/default/s/home")); err != nil {
+		t.Fatal(err)
+	}
+	if env, err := makePrivate(data, privateRecord()); err == nil {
+		t.Errorf("made %q", env)
+	}
+	if err := RemoveFiles(data, privateRecord().Key()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(data, "sessions/default/other/home")); err != nil {
+		t.Error(err)
+	}
+}

@@ -160,3 +160,25 @@ func zombiesOf(t *testing.T, parent int) int {
 	}
 	return n
 }
+
+// TestChildThatClosesItsOutput: a session whose child closed stdout, and stderr too,
+// is alive: it takes commands and ends by a stop like any other.
+func TestChildThatClosesItsOutput(t *testing.T) {
+	s := harness.Start(t, harness.Options{})
+	cl := harness.Dial(t, s)
+	file := t.TempDir() + "/got"
+	session := shell(t, cl, `echo last; exec >&- 2>&-; read x; printf %s "$x" > `+file+`; read x`)
+	st := subscribe(t, cl, session, fromStart)
+	if got := said(t, st); got != "last" {
+		t.Fatalf("it said %q", got)
+	}
+	send(t, cl, session, "c", "hello")
+	inFile(t, file, "hello")
+	if i := get(t, cl, session); i.State != "running" || i.PID == nil {
+		t.Errorf("the session is %+v", i)
+	}
+	must(t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 1000})
+	if e := body[end](t, ofType(t, st, "session_end")); e.Reason != "stopped" {
+		t.Errorf("the end is %+v", e)
+	}
+}
