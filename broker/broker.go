@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rejoin/journal"
@@ -30,6 +31,8 @@ type Broker struct {
 	quota    *quota
 	settling *agenda // ends of sessions that are not on disk yet
 	deleting *agenda // deletes that are not finished
+
+	restarted atomic.Uint64 // restarts that came about
 
 	ready  chan struct{} // closed by Recover
 	opened sync.Once     // for ready

@@ -181,6 +181,7 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 	_, err = b.resume(work, rec, rec.StartedBy)
 	b.restarts.tried(k)
 	if err == nil {
+		b.restarted.Add(1)
 		return
 	}
 	defer b.planned(k)

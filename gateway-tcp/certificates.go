@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
 // TLSFiles name what a TLS listener serves with, PEM each.
@@ -88,6 +89,9 @@ func (f TLSFiles) pair() (tls.Certificate, error) {
 	}
 	return pair, nil
 }
+
+// Expiry is when the certificate in force expires.
+func (c *Certificates) Expiry() time.Time { return c.now.Load().Certificates[0].Leaf.NotAfter }
 
 // config is what a listener gives to crypto/tls: each handshake gets the files of
 // its moment.

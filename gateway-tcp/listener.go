@@ -101,6 +101,9 @@ func (l *Listener) URL() string {
 	return l.endpoint.Scheme + "://" + l.ln.Addr().String()
 }
 
+// Scheme is that of its URL.
+func (l *Listener) Scheme() string { return l.endpoint.Scheme }
+
 // Dialect is what it speaks.
 func (l *Listener) Dialect() string { return l.endpoint.Dialect }
 

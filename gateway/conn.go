@@ -187,6 +187,7 @@ func (c *conn) authExpired() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.authed {
+		c.srv.counters.authTimeouts.Add(1)
 		c.finishLocked(CloseUnauthorized, "not authenticated in time")
 	}
 }

@@ -15,6 +15,7 @@ import (
 // after another in arrival order; others run at the same time.
 type job struct {
 	batch  bool
+	stats  *counters
 	tasks  []task
 	keys   []string // sessions it touches, without repetition
 	weight int      // bytes it may answer, for heavy methods
@@ -54,6 +55,7 @@ func (c *conn) admit(sc scope, j *job) bool {
 	}
 	runs := j.blockers == 0 && l.inWork < protocol.RequestsInWorkMax
 	if !runs && l.waiting >= protocol.RequestsQueuedMax {
+		c.srv.counters.refuse("RequestsQueuedMax")
 		return false
 	}
 	for _, k := range j.keys {
@@ -146,7 +148,7 @@ func (c *conn) performJob(sc scope, j *job) {
 				after = append(after, rep.after)
 			}
 		}
-		out = appendAnswer(out, t, j.batch)
+		out = j.appendAnswer(out, t)
 	}
 	c.answer(closeBatch(out, j.batch), then)
 	for _, f := range after {
@@ -154,12 +156,16 @@ func (c *conn) performJob(sc scope, j *job) {
 	}
 }
 
-// appendAnswer appends the response of a task; nothing for a notification.
-func appendAnswer(out []byte, t *task, batch bool) []byte {
+// appendAnswer appends the response of a task; nothing for a notification. It is
+// called once for each.
+func (j *job) appendAnswer(out []byte, t *task) []byte {
+	if t.err != nil {
+		j.stats.failed(t.err)
+	}
 	if t.id == nil {
 		return out
 	}
-	if batch {
+	if j.batch {
 		if len(out) == 0 {
 			out = append(out, '[')
 		} else {
@@ -183,7 +189,7 @@ func closeBatch(out []byte, batch bool) []byte {
 // answered already.
 func (c *conn) performTask(sc scope, t *task, soFar int) reply {
 	if t.m.heavy != nil && soFar > protocol.ResponseBytesQueued {
-		t.err = protocol.Errorf(protocol.ReasonOverloaded, "the answers of one batch exceed %d bytes", protocol.ResponseBytesQueued)
+		t.err = protocol.Errorf(protocol.ReasonOverloaded, "the answers of one batch exceed %d bytes", protocol.ResponseBytesQueued).Met("ResponseBytesQueued")
 		return reply{}
 	}
 	rep, err := c.perform(sc, t)
@@ -297,6 +303,7 @@ func (c *conn) prepareTask(call protocol.Call, t *task, j *job) *protocol.Error 
 	if m == nil {
 		return protocol.Errorf(protocol.ReasonMethodNotFound, "method not found")
 	}
+	c.srv.counters.requests[m.index].Add(1)
 	if m.answered && t.id == nil {
 		return protocol.Errorf(protocol.ReasonInvalidRequest, "%s needs an id", m.name) // seen by nobody
 	}

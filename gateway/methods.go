@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 
 	"rejoin/broker"
 	"rejoin/journal"
@@ -13,8 +15,9 @@ import (
 
 // A method is one row of the method table.
 type method struct {
-	name string
-	role broker.Role // the least one that may call it
+	name  string
+	index int         // in methodNames
+	role  broker.Role // the least one that may call it
 	// open: also before authentication.
 	open bool
 	// answered: without an id it makes no sense and is ignored.
@@ -30,8 +33,12 @@ type method struct {
 	run    func(ctx context.Context, c *conn, r *request) (reply, error)
 }
 
-// methods is the method table; filled once by init, then only read.
-var methods map[string]*method
+// methods is the method table, methodNames its names in order; filled once by
+// init, then only read.
+var (
+	methods     map[string]*method
+	methodNames []string
+)
 
 func init() {
 	rows := []*method{
@@ -63,8 +70,11 @@ func init() {
 		rows = append(rows, &method{name: name, role: broker.RoleOperator, effect: true, key: sessionKey, run: v.run(name)})
 	}
 	methods = make(map[string]*method, len(rows))
-	for _, m := range rows {
+	slices.SortFunc(rows, func(a, b *method) int { return strings.Compare(a.name, b.name) })
+	for i, m := range rows {
+		m.index = i
 		methods[m.name] = m
+		methodNames = append(methodNames, m.name)
 	}
 }
 

@@ -30,6 +30,7 @@ func (c *conn) read(sc scope) {
 func (c *conn) inputFailed(err error) {
 	switch {
 	case errors.Is(err, protocol.ErrLineTooLong):
+		c.srv.counters.refuse("RequestBytesDefault")
 		c.answer(protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "request exceeds size limit")), nil)
 		c.finish(CloseTooBig, "request exceeds size limit")
 	case errors.Is(err, io.EOF):
@@ -74,7 +75,7 @@ func (c *conn) take(sc scope, frame []byte) {
 	if len(m.Calls) == 0 {
 		return
 	}
-	j := &job{batch: m.Batch}
+	j := &job{batch: m.Batch, stats: c.srv.counters}
 	for _, call := range m.Calls {
 		c.prepare(call, j)
 	}
@@ -109,7 +110,7 @@ func (j *job) decided() bool {
 func (j *job) answers() []byte {
 	var out []byte
 	for i := range j.tasks {
-		out = appendAnswer(out, &j.tasks[i], j.batch)
+		out = j.appendAnswer(out, &j.tasks[i])
 	}
 	return closeBatch(out, j.batch)
 }

@@ -24,6 +24,7 @@ type Server struct {
 
 	census        *census
 	attempts      *attempts
+	counters      *counters
 	subscriptions atomic.Int64  // of all workspaces
 	verifying     chan struct{} // capacity verifiesMax; full: verify_session is refused
 
@@ -62,7 +63,7 @@ func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, fol
 func newServer(cfg Config, b backends) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, forget: func() {}, conns: make(map[*conn]struct{}),
+		cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, counters: newCounters(), forget: func() {}, conns: make(map[*conn]struct{}),
 		census: newCensus(), attempts: newAttempts(cfg.AuthFailures), verifying: make(chan struct{}, verifiesMax),
 	}
 	s.ending, s.stop = context.WithCancel(context.Background()) //nolint:contextcheck // the server's own life, ended by Close
@@ -102,8 +103,10 @@ func (s *Server) enter(c *conn) bool {
 	}
 	s.mu.Unlock()
 	if full {
+		s.counters.refuse("ConnectionsMaxDefault")
 		return false
 	}
+	s.counters.connected.Add(1)
 	s.log.Debug("connection opened", slog.Uint64(protocol.LogConn, c.id), slog.String("peer", c.pipe.Name()))
 	return true
 }

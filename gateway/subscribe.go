@@ -134,7 +134,7 @@ func subscribe(ctx context.Context, c *conn, r *request) (reply, error) {
 	}
 	at, err := s.w.Sync(ctx)
 	if err == nil && !c.add(s) {
-		err = protocol.Errorf(protocol.ReasonOverloaded, "more than %d subscriptions on this connection", protocol.SubscriptionsMax)
+		err = protocol.Errorf(protocol.ReasonOverloaded, "more than %d subscriptions on this connection", protocol.SubscriptionsMax).Met("SubscriptionsMax")
 	}
 	if err != nil {
 		s.w.Release()

@@ -97,7 +97,7 @@ func watchSessions(ctx context.Context, c *conn, r *request) (reply, error) {
 	own := c.srv.census.space(r.who.Workspace)
 	w := &sessionWatch{c: c, id: own.lastID.Add(1), space: own, feed: c.srv.sessions.Feed(r.who), heads: heads}
 	if !c.addWatch(w) {
-		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "more than %d watches on this connection", protocol.WatchesMax)
+		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "more than %d watches on this connection", protocol.WatchesMax).Met("WatchesMax")
 	}
 	cursor := w.feed.Add(w) // before the list: what changes meanwhile is told again
 	list, err := c.srv.sessions.List(ctx, r.who, broker.ListParams{})

@@ -67,6 +67,7 @@ func (c *conn) write(sc scope) {
 
 func (c *conn) writeFailed(err error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.cut.Load() == 0 {
+		c.srv.counters.writeTimeouts.Add(1)
 		c.srv.log.Info("connection closed: no byte accepted within the write timeout", slog.Uint64(protocol.LogConn, c.id))
 		c.kill(CloseOverloaded, "no byte accepted within the write timeout")
 		return
@@ -221,6 +222,7 @@ func (w *writer) takeNote(s *subscription) bool {
 		w.full = true
 		return false
 	}
+	w.c.srv.counters.snapshots.Add(1)
 	s.note = nil
 	s.cursor = n.cursor
 	s.announce = s.later
@@ -271,6 +273,9 @@ func (w *writer) pull(s *subscription) {
 		w.buf.b = out[:mark]
 	} else {
 		s.deficit -= len(out) - mark
+		if len(out) > mark {
+			c.srv.counters.events.Add(uint64(last - s.cursor.Seq))
+		}
 		s.cursor.Seq = last
 		if len(out) > mark {
 			s.announce = false
@@ -365,6 +370,7 @@ func (c *conn) send(p []byte) error {
 			}
 		}
 		n, err := c.pipe.Write(p)
+		c.srv.counters.bytes.Add(uint64(n))
 		p = p[n:]
 		if err != nil && (n == 0 || c.cut.Load() != 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
 			return err

@@ -153,6 +153,13 @@ func (c *cache) insert(l *logSegments, i int, s *segment) {
 	c.used += s.bytes
 }
 
+// bytesUsed is what the ranges that readers share hold.
+func (c *cache) bytesUsed() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(c.used)
+}
+
 // evict removes the least recently used segments until the budget holds or
 // nothing but pinned ones is left.
 func (c *cache) evict(now time.Time) {

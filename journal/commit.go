@@ -130,6 +130,7 @@ func (w *Writer) commit(ctx context.Context) error {
 	}
 	last := w.active.base + protocol.Seq(c.first+c.count) - 1
 	w.durable.Store(uint64(last))
+	w.counters.durable(c.count)
 	w.active.finish(c.first, c.count, nil)
 	w.mu.Lock()
 	w.notify()
@@ -187,11 +188,13 @@ func (w *Writer) put(ctx context.Context, h header, body []byte) error {
 	h.prev = w.at.prev
 	w.rec = appendRecord(w.rec[:0], &h, body)
 	w.at.base, w.at.part, w.at.crc = h.base, h.part, h.crc
+	began := time.Now()
 	pos, err := w.deliver(ctx)
 	if err != nil {
 		return err
 	}
 	w.gate.stored(len(w.rec))
+	w.counters.stored(len(w.rec), time.Since(began))
 	w.at.acked, w.at.expect, w.at.prev = true, pos, hashRecord(w.rec)
 	w.kept.add(&h, w.rec, w.at.prev, w.clock().UnixNano(), w.keep)
 	if h.part == 1 {

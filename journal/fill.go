@@ -89,6 +89,7 @@ func (h *Hub) fillLoop() {
 		if !ok {
 			return
 		}
+		h.filled.Add(1)
 		if h.fill(w) {
 			w.wakers.wake()
 		}

@@ -55,6 +55,8 @@ type Hub struct {
 	ringBytes atomic.Int64
 	ringLimit atomic.Int64
 	fills     workQueue[*Watch]
+	gaps      atomic.Uint64
+	filled    atomic.Uint64
 	reads     workQueue[rangeJob]
 
 	mu      sync.RWMutex

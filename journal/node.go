@@ -102,6 +102,8 @@ type Node struct {
 	rd    *reader
 	hub   *Hub
 
+	counters counters
+
 	writing sync.WaitGroup // one for each of writers
 
 	guard *guard // while Start runs

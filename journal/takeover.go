@@ -99,6 +99,7 @@ func (n *Node) adopt(w *Writer) error {
 	if n.closed {
 		return ErrClosed
 	}
+	w.counters = &n.counters
 	n.writers[w] = struct{}{}
 	n.writing.Add(1)
 	return nil

@@ -85,6 +85,7 @@ func (n *Node) Trim(ctx context.Context, l Log, below protocol.Seq) (protocol.Se
 		return 0, fmt.Errorf("journal: trim %s: %w", l.Key, unavailable(ctx, err))
 	}
 	n.freed(l.Shard)
+	n.counters.trims.Add(1)
 	n.hub.trimmed(l, keep.Epoch(), keep.base)
 	return keep.base, nil
 }

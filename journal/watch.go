@@ -161,6 +161,9 @@ func (w *Watch) offer(r *Record) bool {
 		w.apply(r)
 		return true
 	}
+	if !w.filling {
+		w.hub.gaps.Add(1)
+	}
 	w.note(r.Last(), r)
 	w.startFill()
 	return false

@@ -18,11 +18,12 @@ const stalledAfter = 3 * time.Second
 // is the order of events. One goroutine publishes, from OpenWriter to Close.
 type Writer struct {
 	store
-	cfg     WriterConfig
-	subject string
-	wake    chan struct{} // capacity 1: something to write, or closing
-	abort   func()        // makes the goroutine end without writing anything more
-	done    chan struct{} // closed when the goroutine has ended
+	counters *counters // the node's; nil in stepped tests
+	cfg      WriterConfig
+	subject  string
+	wake     chan struct{} // capacity 1: something to write, or closing
+	abort    func()        // makes the goroutine end without writing anything more
+	done     chan struct{} // closed when the goroutine has ended
 
 	epoch   atomic.Pointer[protocol.Epoch]
 	durable atomic.Uint64 // newest acknowledged seq

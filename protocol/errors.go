@@ -3,6 +3,8 @@ package protocol
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Error codes of the native protocol. JSON-RPC 2.0 §5.1 defines those below
@@ -82,6 +84,11 @@ var reasons = map[Reason]struct {
 	ReasonDamaged:            {CodeOutsideLog, false},
 }
 
+// Reasons lists every reason there is.
+func Reasons() []Reason {
+	return slices.Sorted(maps.Keys(reasons))
+}
+
 // An Error is an error with a place in the protocol's table. It crosses the bus
 // as JSON and reaches the client as {"code","message","data"}.
 type Error struct {
@@ -95,6 +102,8 @@ type Error struct {
 	// ResolvedBy and Outcome say how an interaction was resolved.
 	ResolvedBy string `json:"resolvedBy,omitempty"`
 	Outcome    string `json:"outcome,omitempty"`
+	// Limit names the limit that was met, for counting; clients are not told.
+	Limit string `json:"limit,omitempty"`
 	// ID is the correlation id of an internal error: the log has the cause under it.
 	ID string `json:"id,omitempty"`
 }
@@ -102,6 +111,12 @@ type Error struct {
 // Errorf returns an Error of the given reason with the table's retry bit.
 func Errorf(reason Reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...), Retryable: reasons[reason].retryable}
+}
+
+// Met names the limit that e tells of, as protocol/limits.go has it.
+func (e *Error) Met(limit string) *Error {
+	e.Limit = limit
+	return e
 }
 
 // Error returns the message.

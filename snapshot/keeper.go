@@ -262,6 +262,7 @@ func (k *Keeper) run() {
 		}
 		k.mu.Unlock()
 		if err != nil && k.life.Err() == nil {
+			k.st.counters.failed.Add(1)
 			k.st.log.Warn("checkpoint is not stored", slog.String(protocol.LogSession, k.shelf.log.Key.String()),
 				slog.Uint64(protocol.LogSeq, uint64(d.seq)), slog.Any(protocol.LogError, err))
 		}
@@ -280,6 +281,7 @@ func (k *Keeper) store(ctx context.Context, d *draft) error {
 	if err := k.st.vault.put(ctx, k.shelf.log, d); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
+	k.st.counters.stored.Add(1)
 	k.shelf.add(d)
 	if err := k.shelf.retain(ctx, d.ts, false); err != nil && ctx.Err() == nil {
 		// The checkpoint is stored all the same; the next one tries again.

@@ -77,6 +77,8 @@ type Store struct {
 	folds Folds
 	log   *slog.Logger
 
+	counters counters
+
 	mu    sync.Mutex
 	trims map[int]time.Time // when a shard may be trimmed again
 }

@@ -204,5 +204,5 @@ func (s *session) meets(want *protocol.Expect) error {
 }
 
 func errStdinFull(session string) *protocol.Error {
-	return protocol.Errorf(protocol.ReasonOverloaded, "session %s does not read its input: the queue is full", session)
+	return protocol.Errorf(protocol.ReasonOverloaded, "session %s does not read its input: the queue is full", session).Met("StdinQueueBytesMax")
 }

@@ -114,6 +114,7 @@ func (s *session) ladder() ending {
 		end.gone = s.endDescendants(tree)
 	}
 	if !end.gone {
+		s.w.counters.killed.Add(1)
 		end.gone = tree.kill(time.Now().Add(sweepMax))
 	}
 	end.why = why

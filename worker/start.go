@@ -177,8 +177,10 @@ func (s *session) spawn(ctx context.Context, argv []string) error {
 	c, err := s.w.forker.spawn(ctx, path, argv, env, s.rec.Cwd, group)
 	if err != nil {
 		s.dropGroup(group)
+		s.w.counters.failed.Add(1)
 		return startError(argv[0], path, s.rec.Cwd, err)
 	}
+	s.w.counters.started.Add(1)
 	s.mu.Lock()
 	s.child = c
 	s.mu.Unlock()

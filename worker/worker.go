@@ -54,6 +54,7 @@ type Worker struct {
 	forker    *forker
 	census    *census
 	announcer *announcer
+	counters  counters
 	ops       chan struct{} // capacity opsMax; full: the request is refused
 
 	wg sync.WaitGroup // ops and sessions; added to under mu while not stopping
@@ -232,7 +233,7 @@ func (w *Worker) claim(ctx context.Context, s *session) (*session, bool, error) 
 			return nil, false, errStopping()
 		case old == nil && len(w.sessions) >= w.cfg.SessionsMax:
 			w.mu.Unlock()
-			return nil, false, protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached", w.cfg.SessionsMax)
+			return nil, false, protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached", w.cfg.SessionsMax).Met("SessionsLiveDefault")
 		case old == nil:
 			w.sessions[s.key] = s
 			w.mu.Unlock()

@@ -21,6 +21,7 @@ type readyData struct {
 	TokenFile string          `json:"tokenFile"`        // empty: no token, or one given on the command line
 	Tokens    string          `json:"tokens,omitempty"` // the file with more tokens, which need not be there; empty: none
 	DataDir   string          `json:"dataDir"`
+	Admin     string          `json:"admin,omitempty"` // URL of metrics and health
 }
 
 type readyListener struct {

@@ -74,6 +74,7 @@ has it read again what may change while it runs.`,
 	f.Var(&flags.Limits.MaxEventBytes, "max-event-bytes", "longest line of a program")
 	f.Var(&flags.Limits.AuthTimeout, "auth-timeout", "how long a client may take to authenticate")
 	f.Var(&flags.Limits.WriteTimeout, "write-timeout", "how long a client may take no byte")
+	f.StringVar(&flags.Admin, "admin", "", "host:port for metrics, health and profiles; without a token, so for this machine only (default: none)")
 	f.StringVar(&flags.readyFile, "ready-file", "", "file to write once everything listens")
 	f.StringVar(&flags.LogFormat, "log-format", flags.LogFormat, "text or json")
 	f.StringVar(&flags.LogLevel, "log-level", flags.LogLevel, "debug, info, warn or error")
@@ -97,6 +98,7 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		"encrypt-key-file":  func() { s.Encryption.KeyFile = flags.Encryption.KeyFile },
 		"encrypt-cipher":    func() { s.Encryption.Cipher = flags.Encryption.Cipher },
 		"tokens":            func() { s.Tokens = flags.Tokens },
+		"admin":             func() { s.Admin = flags.Admin },
 		"durability":        func() { s.Durability = flags.Durability },
 		"allow-argv":        func() { s.AllowArgv = flags.AllowArgv },
 		"env-allow":         func() { s.EnvAllow = flags.EnvAllow },

@@ -26,6 +26,7 @@ type settings struct {
 	Default    string                        `yaml:"default,omitempty"` // agent of a start_session that names none
 	Listen     []string                      `yaml:"listen,omitempty"`
 	TLS        tlsFiles                      `yaml:"tls,omitempty"`
+	Admin      string                        `yaml:"admin,omitempty"` // host:port of metrics, health and profiles; empty: none
 	Encryption encryption                    `yaml:"encryption,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
@@ -156,6 +157,7 @@ func (s *settings) resolve() error {
 		{s.resolveAgents, []string{"env-allow"}},
 		{s.resolveListeners, []string{"listen", "no-auth", "tls-cert", "tls-key", "tls-client-ca"}},
 		{s.resolveAuth, []string{"token", "token-file", "no-auth", "tokens"}},
+		{s.resolveAdmin, []string{"admin", "insecure"}},
 		{s.resolveEncryption, []string{"encrypt-key-file", "encrypt-cipher"}},
 		{s.resolveLimits, []string{"max-request-bytes", "max-event-bytes", "auth-timeout", "write-timeout"}},
 		{s.resolveRetention, nil},
@@ -277,6 +279,16 @@ func (s *settings) resolveAuth() error {
 	}
 	if s.Audit != "" && s.Audit != auditOff && !filepath.IsAbs(s.Audit) {
 		return errors.New("audit must be an absolute path, or off")
+	}
+	return nil
+}
+
+func (s *settings) resolveAdmin() error {
+	if s.Admin == "" {
+		return nil
+	}
+	if err := checkAdmin(s.Admin, s.insecure); err != nil {
+		return fmt.Errorf("%s %w", s.named("admin", "admin"), err)
 	}
 	return nil
 }

@@ -47,6 +47,8 @@ type server struct {
 	gateway     *gateway.Server
 	audit       *audit.Log // nil: there is none
 	listeners   []*gatewaytcp.Listener
+	checkpoints *snapshot.Store
+	admin       *admin // nil: none
 	tokenFile   string
 	containment *worker.Containment      // nil: switched off
 	seal        *worker.Seal             // of stderr files; nil: in clear
@@ -105,7 +107,7 @@ func (s *server) loadCertificates() (err error) {
 
 // unbuild gives back what build opened.
 func (s *server) unbuild(ctx context.Context) error {
-	err := s.stopAccepting()
+	err := errors.Join(s.stopAccepting(), s.admin.close())
 	if s.gateway != nil {
 		s.gateway.Close()
 	}
@@ -135,9 +137,9 @@ func (s *server) assemble(ctx context.Context) error {
 	}
 	folds := snapshot.NewReader(s.node, adapters(), foldsKept)
 	bc := s.cfg.brokerConfig()
-	checkpoints := snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
+	s.checkpoints = snapshot.NewStore(s.node, adapters(), s.log, snapshot.StoreConfig{})
 	kept := snapshot.Retention{MaxAge: time.Duration(s.cfg.Retention.MaxAge), MaxBytes: int64(s.cfg.Retention.MaxBytes), MaxEvents: s.cfg.Retention.MaxEvents}
-	bc.Checkpoints, bc.Retention = checkpoints, kept
+	bc.Checkpoints, bc.Retention = s.checkpoints, kept
 	bc.Token, bc.StderrTail, bc.RemoveFiles, bc.Logger = token, s.seal.StderrTail, worker.RemoveFiles, s.log
 	if err := s.contain(); err != nil {
 		return err
@@ -150,7 +152,7 @@ func (s *server) assemble(ctx context.Context) error {
 		s.again.add("tokens", s.broker.ReloadTokens)
 	}
 	s.worker, err = worker.New(worker.Config{
-		ID: workerID, DataDir: s.cfg.dataDir, StderrSeal: s.seal, Adapters: adapters(), Checkpoints: checkpoints,
+		ID: workerID, DataDir: s.cfg.dataDir, StderrSeal: s.seal, Adapters: adapters(), Checkpoints: s.checkpoints,
 		Retention: kept, EventBytesMax: int(s.cfg.Limits.MaxEventBytes), SessionsMax: s.cfg.Limits.MaxSessions, Subreaper: true, Containment: s.containment, Logger: s.log,
 	}, s.node, s.broker.Registry(), folds)
 	if err != nil {
@@ -241,7 +243,7 @@ func (s *server) secret() (string, error) {
 }
 
 func (s *server) ready() readyData {
-	r := readyData{PID: os.Getpid(), TokenFile: s.tokenFile, Tokens: s.cfg.tokensFile(), DataDir: s.cfg.dataDir}
+	r := readyData{Admin: s.admin.URL(), PID: os.Getpid(), TokenFile: s.tokenFile, Tokens: s.cfg.tokensFile(), DataDir: s.cfg.dataDir}
 	for _, l := range s.listeners {
 		r.Listeners = append(r.Listeners, readyListener{URL: l.URL(), Dialect: l.Dialect()})
 	}
@@ -264,6 +266,9 @@ func (s *server) listen() error {
 		if err := s.cfg.keptPromise(e, ln); err != nil {
 			return err
 		}
+	}
+	if s.cfg.Admin != "" {
+		return s.openAdmin()
 	}
 	return nil
 }
@@ -295,13 +300,17 @@ func (s *server) stopAccepting() error {
 // run serves until ctx ends or a part fails, then stops in order. ready is called
 // once everything runs.
 func (s *server) run(ctx context.Context, ready func() error) error {
-	c := crew{failed: make(chan error, len(s.listeners)+3)} // room for every part
+	c := crew{failed: make(chan error, len(s.listeners)+4)} // room for every part
 	var a []*part
 	if s.audit != nil {
 		a = append(a, c.start(ctx, "audit log", s.audit.Run))
 	}
 	w := c.start(ctx, "worker", s.worker.Run)
 	b := c.start(ctx, "broker", s.broker.Run)
+	var look []*part // the last to go: a stop can be watched
+	if s.admin != nil {
+		look = append(look, c.start(ctx, "admin", func(ctx context.Context) error { return s.admin.serve(ctx, s.log) }))
+	}
 	err := s.awaitWorker(ctx)
 	ls := make([]*part, 0, len(s.listeners))
 	for _, l := range s.listeners {
@@ -311,6 +320,7 @@ func (s *server) run(ctx context.Context, ready func() error) error {
 		err = ready()
 	}
 	if err == nil {
+		s.admin.setReady(true)
 		select {
 		case <-ctx.Done():
 		case err = <-c.failed:
@@ -319,11 +329,13 @@ func (s *server) run(ctx context.Context, ready func() error) error {
 	if err != nil && ctx.Err() == nil {
 		s.log.Error("stopping because a part failed", slog.Any(protocol.LogError, err))
 	}
+	s.admin.setReady(false)
 	err = errors.Join(err, s.stopAccepting(), retract(s.cfg.dataDir))
 	stop(w)     // children end; their last events still reach clients
 	stop(ls...) // connections
 	s.gateway.Close()
 	stop(b)
+	stop(look...)
 	stop(a...) // nobody records any more
 	c.wg.Wait()
 	if cerr := s.containment.Close(); cerr != nil { // the next start removes them

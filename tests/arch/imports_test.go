@@ -26,16 +26,17 @@ var mayImport = map[string][]string{
 
 // mayUse lists the third-party modules by the folders that may import them.
 var mayUse = map[string][]string{
-	"github.com/nats-io/nats-server/v2": {"journal"},
-	"github.com/nats-io/nats.go":        {"journal"},
-	"github.com/klauspost/compress":     {"journal", "snapshot"},
-	"github.com/minio/highwayhash":      {"journal"},
-	"github.com/oklog/ulid/v2":          {"protocol", "journal"},
-	"github.com/spf13/cobra":            {"cmd"},
-	"github.com/goccy/go-yaml":          {"cmd"},
-	"charm.land/bubbletea/v2":           {"cmd"},
-	"charm.land/lipgloss/v2":            {"cmd"},
-	"golang.org/x/sys":                  {"journal", "worker", "gateway-tcp", "cmd"},
+	"github.com/nats-io/nats-server/v2":   {"journal"},
+	"github.com/nats-io/nats.go":          {"journal"},
+	"github.com/klauspost/compress":       {"journal", "snapshot"},
+	"github.com/oklog/ulid/v2":            {"protocol", "journal"},
+	"github.com/prometheus/client_golang": {"cmd"},
+	"github.com/spf13/cobra":              {"cmd"},
+	"github.com/goccy/go-yaml":            {"cmd"},
+	"charm.land/bubbletea/v2":             {"cmd"},
+	"charm.land/lipgloss/v2":              {"cmd"},
+	"golang.org/x/sys":                    {"journal", "worker", "gateway-tcp", "cmd"},
+	"github.com/minio/highwayhash":        {"journal"},
 }
 
 // TestImportsRunOneWay fails on an import against the table.
