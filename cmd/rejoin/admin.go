@@ -122,9 +122,12 @@ func namesThisMachine(hostport string) bool {
 }
 
 // unready says why the server does not serve; nil when it does.
-func (a *admin) unready(*server) error {
+func (a *admin) unready(s *server) error {
 	if !a.ready.Load() {
 		return errors.New("starting or stopping")
+	}
+	if h := s.node.Health(); h.Refuses() {
+		return errors.New(h.String())
 	}
 	return nil
 }

@@ -71,6 +71,10 @@ var (
 	mStored  = define(counter, "rejoin_journal_events_total", "Events that became durable.")
 	mWritten = define(counter, "rejoin_journal_bytes_total", "Bytes of those records.")
 	mAppend  = define(counter, "rejoin_journal_append_seconds", "How long a record took to become durable: a histogram.")
+	mHealth  = define(gauge, "rejoin_journal_health", "What the journal can do: 0 all, 1 children wait, 2 commands are refused, 3 nothing.")
+	mFree    = define(gauge, "rejoin_journal_free_bytes", "Space left on the journal's file system.")
+	mUsed    = define(gauge, "rejoin_journal_used_bytes", "Bytes that all shards hold.")
+	mQuota   = define(gauge, "rejoin_journal_quota_bytes", "Bytes that all shards may hold.")
 	mTrims   = define(counter, "rejoin_journal_trims_total", "Logs that retention shortened.")
 	mWriters = define(gauge, "rejoin_journal_writers", "Logs that are being written.")
 	mGaps    = define(counter, "rejoin_hub_gaps_total", "Live records that did not join; the journal fills them in.")
@@ -102,7 +106,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	refused := collectGateway(ch, s.gateway.Stats())
 	s.collectListeners(ch, refused)
 	mRefused.sendEach(ch, refused)
-	collectJournal(ch, s.node.Stats())
+	collectJournal(ch, s.node.Stats(), s.node.Usage())
 	collectSessions(ch, s.broker.Stats(), s.worker.Stats(), s.checkpoints.Stats())
 }
 
@@ -145,7 +149,11 @@ func (s *server) collectListeners(ch chan<- prometheus.Metric, refused map[strin
 	}
 }
 
-func collectJournal(ch chan<- prometheus.Metric, j journal.Stats) {
+func collectJournal(ch chan<- prometheus.Metric, j journal.Stats, u journal.Usage) {
+	mHealth.send(ch, float64(u.State))
+	mFree.send(ch, float64(u.Free))
+	mUsed.send(ch, float64(u.Used))
+	mQuota.send(ch, float64(u.Quota))
 	mRecords.send(ch, float64(j.Records))
 	mStored.send(ch, float64(j.Events))
 	mWritten.send(ch, float64(j.Bytes))

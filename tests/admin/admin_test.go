@@ -126,7 +126,7 @@ func TestMetrics(t *testing.T) {
 		`rejoin_subscriptions{state="caught_up"}`:           1, `rejoin_sent_events_total`: lines, `rejoin_sent_bytes_total`: lines * 50,
 		`rejoin_journal_records_total`: 2, `rejoin_journal_events_total`: lines, `rejoin_journal_bytes_total`: 1000,
 		`rejoin_journal_append_seconds_count`: 2, `rejoin_journal_append_seconds_bucket{le="+Inf"}`: 2, `rejoin_journal_writers`: 1,
-		`rejoin_hub_watches`: 1, `rejoin_hub_bytes`: 1000, `rejoin_sessions{state="running"}`: 1, `rejoin_children_started_total`: 1,
+		`rejoin_journal_free_bytes`: 1, `rejoin_journal_quota_bytes`: 1, `rejoin_journal_health`: 0, `rejoin_hub_watches`: 1, `rejoin_hub_bytes`: 1000, `rejoin_sessions{state="running"}`: 1, `rejoin_children_started_total`: 1,
 	} {
 		if got := sample(t, at, name); got < least {
 			t.Errorf("%s is %v, want at least %v", name, got, least)
