@@ -248,3 +248,37 @@ func BenchmarkAdmit(b *testing.B) {
 		s.stdin.queue, s.stdin.lines, s.stdin.bytes = nil, 0, 0
 	}
 }
+
+// Between the death of a child and the record of it a command may be sent again
+// where the policy brings the session back.
+func TestCommandAfterTheChildsDeath(t *testing.T) {
+	code := func(n int) *protocol.Exit { return &protocol.Exit{Code: &n, Reason: protocol.EndExited} }
+	for name, tc := range map[string]struct {
+		policy string
+		stop   bool
+		exit   *protocol.Exit
+		again  bool
+	}{
+		"never":           {protocol.RestartNever, false, nil, false},
+		"dying":           {protocol.RestartResume, false, nil, true},
+		"failed":          {protocol.RestartResume, false, code(1), true},
+		"done":            {protocol.RestartResume, false, code(0), false},
+		"asked to stop":   {protocol.RestartResume, true, nil, false},
+		"stopped, failed": {protocol.RestartResume, true, code(1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newFakeSession(t, jsonl.Adapter{})
+			s.rec.Restart = tc.policy
+			if tc.stop {
+				s.requestStop(endStopped, protocol.GraceDefault)
+			}
+			s.mu.Lock()
+			s.phase, s.exit = phaseEnded, tc.exit
+			s.mu.Unlock()
+			got := ask(s, "c1", `1`, nil)()
+			if reason(got) != protocol.ReasonSessionUnavailable || got[0].Error.Retryable != tc.again {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 // state is the answer of get_snapshot, as far as these tests look.
 type state struct {
+	Epoch string
 	Seq   int `json:"seq"`
 	State struct {
 		Status  string
