@@ -39,7 +39,7 @@ func CheckOnceCommand(h *History) error {
 		}
 	}
 	for id, c := range h.Commands {
-		if err := c.once(admitted[id]); err != nil {
+		if err := c.once(); err != nil {
 			return fmt.Errorf("command %s: %w", id, err)
 		}
 	}
@@ -57,7 +57,7 @@ func CheckOnceCommand(h *History) error {
 }
 
 // once judges the answers under one id: all the same; a fresh one only first.
-func (c *Command) once(at places) error {
+func (c *Command) once() error {
 	var seq uint64
 	fresh := 0
 	for _, a := range c.Answers {

@@ -113,6 +113,7 @@ func (h *History) once(v *View) error {
 			if f.Reason == "until" && (v.Asked.Until == 0 || f.Seq != v.Asked.Until || next != f.Seq+1) {
 				return fmt.Errorf("until %d ended at %d, delivered up to %d", v.Asked.Until, f.Seq, next-1)
 			}
+		case Synced, Unsubscribed: // CheckOrder's
 		}
 	}
 	return nil
@@ -162,6 +163,7 @@ func CheckAttach(h *History) error {
 					return fmt.Errorf("client %s: snapshot at %d, then event %d", v.Client, at, f.Seq)
 				}
 				fresh = false
+			case Synced, End, Unsubscribed: // CheckOrder's
 			}
 		}
 	}

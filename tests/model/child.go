@@ -280,9 +280,10 @@ func (f *flood) tick() {
 	f.line(`"type":"tick","pad":"` + pad + `"`)
 }
 
+// line has white space, which must stay.
 func (f *flood) line(members string) {
 	f.n++
-	f.buf = fmt.Appendf(f.buf, `{"run":%d,"n":%d,%s}`+"\n", f.run, f.n, members)
+	f.buf = fmt.Appendf(f.buf, `{"run":%d, "n":%d, %s}`+"\n", f.run, f.n, members)
 }
 
 // print books the lines at hand, then prints them.
