@@ -140,13 +140,26 @@ func (s *settings) load(path string) error {
 	if err != nil {
 		return usagef("--config %s: %w", path, cause(err))
 	}
-	err = yaml.NewDecoder(bytes.NewReader(b), yaml.Strict(), yaml.CustomUnmarshaler(readBytes)).Decode(s)
+	err = s.decode(b)
 	s.file = path                              // now: an empty file decodes to zero settings
 	if err != nil && !errors.Is(err, io.EOF) { // an empty file is a configuration too
 		return usagef("--config %s: %s", path, yaml.FormatError(err, false, true))
 	}
 	return nil
 }
+
+// decode guards against the parser, which panics on some files that are no YAML.
+func (s *settings) decode(b []byte) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errNotYAML
+		}
+	}()
+	return yaml.NewDecoder(bytes.NewReader(b), yaml.Strict(), yaml.CustomUnmarshaler(readBytes)).Decode(s)
+}
+
+// errNotYAML is the error of a file on which the parser gives up. No retry helps.
+var errNotYAML = errors.New("cannot be read as YAML")
 
 // resolve fills what is derived and checks everything.
 func (s *settings) resolve() error {

@@ -228,7 +228,7 @@ func (r *reader) watch(ctx context.Context, c *harness.Client, st *harness.Strea
 			return
 		case <-events:
 		}
-		if r.how == slow && i%8 == 0 {
+		if r.how == slow && i%8 == 0 && r.u.level.Load() == talking {
 			c.Pause()
 			pause(ctx, time.Duration(20+r.rng.r.IntN(100))*time.Millisecond)
 			c.Resume()

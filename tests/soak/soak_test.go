@@ -208,18 +208,36 @@ func (s *soak) flows(c *harness.Client) []flow {
 // flowing waits until every session has stored and acknowledged enough since.
 func (s *soak) flowing(c *harness.Client, since []flow, when string) (events uint64, acks int64) {
 	s.t.Helper()
-	harness.Eventually(s.t, fmt.Sprintf("%d events and %d acknowledgements of every session %s", flowEvents, flowAcks, when), func() bool {
-		s.check()
-		events, acks = 0, 0
-		enough := true
+	s.until(fmt.Sprintf("%d events and %d acknowledgements of every session %s", flowEvents, flowAcks, when), func() (enough bool, sum uint64) {
+		events, acks, enough = 0, 0, true
 		for i, now := range s.flows(c) {
 			e, a := now.head-since[i].head, now.acks-since[i].acks
 			enough = enough && e >= flowEvents && a >= flowAcks
 			events, acks = events+e, acks+a
 		}
-		return enough
+		return enough, uint64(acks)
 	})
 	return events, acks
+}
+
+// until waits until cond is done; it gives up when nothing has moved for as long
+// as nothing can take: sum is what moves.
+func (s *soak) until(what string, cond func() (done bool, sum uint64)) {
+	s.t.Helper()
+	var last uint64
+	for {
+		moved := false
+		harness.Eventually(s.t, what, func() bool {
+			s.check()
+			done, sum := cond()
+			moved = !done && sum != last
+			last = sum
+			return done || moved
+		})
+		if !moved {
+			return
+		}
+	}
 }
 
 // round brings everything into motion, strikes, sees it move again, and judges.

@@ -161,30 +161,29 @@ func (u *subject) head() (epoch string, seq uint64) {
 func (u *subject) settle(c *harness.Client) {
 	u.s.t.Helper()
 	u.level.Store(retrying)
-	harness.Eventually(u.s.t, "every command of "+u.session+" is answered", func() bool {
-		u.s.check()
+	u.s.until("every command of "+u.session+" is answered", func() (done bool, sum uint64) {
+		done = true
 		for _, w := range u.writers {
-			if !w.settledAll() {
-				return false
-			}
+			done = w.settledAll() && done
 		}
-		return true
+		return done, uint64(u.acks.Load())
 	})
 	u.level.Store(silent)
 	for {
 		u.readLog(c)
 		epoch, head := u.head()
 		grew := false
-		harness.Eventually(u.s.t, fmt.Sprintf("every reader of %s has (%s, %d) (I-J4)", u.session, epoch, head), func() bool {
-			u.s.check()
+		u.s.until(fmt.Sprintf("every reader of %s has (%s, %d) (I-J4)", u.session, epoch, head), func() (done bool, sum uint64) {
+			done = true
 			for _, r := range u.readers {
 				at := r.cursor()
 				grew = grew || at.epoch == epoch && at.seq > head
-				if r.follows() && (at.epoch != epoch || at.seq < head) {
-					return false
+				if r.follows() {
+					sum += at.seq
+					done = done && at.epoch == epoch && at.seq >= head
 				}
 			}
-			return true
+			return done, sum
 		})
 		if !grew {
 			return
