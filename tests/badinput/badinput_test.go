@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,14 +245,21 @@ func dial(listener string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Each from an address of its own, or the wrong tokens among the inputs keep
+	// the others of their address out.
+	n := dials.Add(1)
+	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(n>>8), byte(n))}}
 	switch u.Scheme {
 	case "unix":
 		return net.Dial("unix", u.Path)
 	case "tls":
-		return tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true}) // made a moment ago, for this test
+		return tls.DialWithDialer(d, "tcp", u.Host, &tls.Config{InsecureSkipVerify: true}) // made a moment ago, for this test
 	}
-	return net.Dial("tcp", u.Host)
+	return d.Dial("tcp", u.Host)
 }
+
+// dials counts the connections so far.
+var dials atomic.Uint32
 
 // certificate makes one for 127.0.0.1.
 func certificate(t *testing.T, dir string) (cert, key string) {
