@@ -27,6 +27,9 @@ func (b *Broker) Recover(ctx context.Context) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
+	if err := b.heal(ctx); err != nil {
+		return err
+	}
 	began := time.Now()
 	recs := b.registry.records(b.unsettled)
 	if err := b.each(ctx, recs, b.recoverOne); err != nil {
@@ -37,6 +40,9 @@ func (b *Broker) Recover(ctx context.Context) error {
 	}
 	if err := b.node.SettleBoot(); err != nil {
 		return fmt.Errorf("settle boot mark: %w", err)
+	}
+	if err := b.node.SettleDamage(); err != nil {
+		return fmt.Errorf("settle damage: %w", err)
 	}
 	for _, rec := range b.registry.records(func(r *protocol.SessionRecord) bool {
 		return r.Status == protocol.StatusInterrupted && r.Restart == protocol.RestartResume && !r.Deleting && !r.Deleted
@@ -56,7 +62,7 @@ func (b *Broker) unsettled(r *protocol.SessionRecord) bool {
 	switch {
 	case r.Deleted:
 		return false
-	case r.Deleting, running(r):
+	case r.Deleting, running(r), len(b.node.Damage()) > 0:
 		return true
 	}
 	return !r.Settled
@@ -141,7 +147,7 @@ func (b *Broker) recoverOne(ctx context.Context, rec *protocol.SessionRecord) er
 		return fmt.Errorf("read the head of %s: %w", k, err)
 	case tail.Empty && running(rec) && rec.Run == 1 && rec.Head == 0:
 		return b.discard(ctx, rec)
-	case terminal(rec.Status) && tail.Head == rec.Head && !b.node.UncleanBoot():
+	case terminal(rec.Status) && tail.Head == rec.Head && !b.node.UncleanBoot() && len(b.node.Damage()) == 0:
 		return nil // the registry heard of the last record
 	}
 	return b.settle(ctx, k, interruptUnlessTerminal)

@@ -101,6 +101,8 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 		f.cut = reasonUncleanBoot
 	case tail.Empty || tail.Head < f.high:
 		f.cut = reasonRolledBack
+	case b.node.LostTail(logOf(seen), seen.Settled):
+		f.cut = reasonDamaged
 	}
 	if err := f.read(ctx, tail); err != nil {
 		return err

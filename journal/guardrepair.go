@@ -41,7 +41,7 @@ func (q *quarantine) plan(s *streamScan) *repair {
 			d.FirstLost, d.LastLost = after+1, s.firstFrom(i+1)
 			if d.LastLost == 0 { // nothing follows
 				reserve = max(reserve, last+s.mayHold(b.index))
-				d.LastLost = reserve + 1
+				d.LastLost, d.AtEnd = reserve+1, true
 			}
 			d.LastLost--
 			p.move = append(p.move, s.blockFile(b.index))
@@ -60,7 +60,7 @@ func (q *quarantine) plan(s *streamScan) *repair {
 				}
 				if d.LastLost == 0 {
 					reserve = max(reserve, last+max(1, uint64(h.to-h.from)/blockRecordMin))
-					d.LastLost = reserve + 1
+					d.LastLost, d.AtEnd = reserve+1, true
 				}
 				if d.LastLost--; d.LastLost < d.FirstLost { // deletions, or nothing
 					d.FirstLost, d.LastLost = 0, 0

@@ -39,6 +39,7 @@ type StreamDamage struct {
 	// missing; 0: none are.
 	FirstLost uint64 `json:"firstLost,omitempty"`
 	LastLost  uint64 `json:"lastLost,omitempty"`
+	AtEnd     bool   `json:"atEnd,omitempty"` // nothing follows: they may be the newest of any session
 }
 
 // SessionDamage is a hole in a session's log: events After+1 to Before-1.
@@ -53,16 +54,6 @@ type SessionDamage struct {
 // Log names the session's log.
 func (d SessionDamage) Log() Log {
 	return Log{Key: protocol.Key{Workspace: d.Workspace, Session: d.Session}, Shard: d.Shard}
-}
-
-// Lost reports whether records of a stream may be missing.
-func (d *Damage) lost(stream string) bool {
-	for i := range d.Streams {
-		if d.Streams[i].Stream == stream && d.Streams[i].LastLost > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // quarantine is the folder of one start, made when the first file needs it.
