@@ -153,8 +153,11 @@ func (l *Listener) Serve(ctx context.Context, s *gateway.Server) error {
 //
 //go:noinline // the reader's stack stays small: see BenchmarkIdleConnection
 func (l *Listener) open(c net.Conn) gateway.Pipe {
-	if l.tls != nil {
+	switch {
+	case l.tls != nil:
 		return l.secure(c)
+	case l.endpoint.Auth == AuthPeer:
+		return l.admitPeer(c)
 	}
 	return newPipe(c, l.limits.RequestBytesMax)
 }

@@ -90,9 +90,16 @@ func (c *conn) run(ctx context.Context) {
 }
 
 // enterUnasked makes it the connection of whoever comes, where no token is asked
-// for.
+// for: of anybody, or of a peer that the system vouches for.
 func (c *conn) enterUnasked() {
-	who, ok := c.srv.auth.Authenticate("")
+	who, ok := broker.Local(), true
+	if a, vouched := c.pipe.(Attested); vouched && a.Attested() {
+		c.audit(who, "authenticate", "", "", nil)
+	} else if c.srv.auth.AuthRequired() {
+		return
+	} else {
+		who, ok = c.srv.auth.Authenticate("")
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ok && c.srv.census.enter(who, c.srv.cfg.ConnectionsPerToken) {
@@ -113,9 +120,7 @@ type ending struct {
 func (c *conn) begin(ctx context.Context) *ending {
 	reads, cancel := context.WithCancel(ctx)
 	e := &ending{sc: scope{effects: ctx, reads: reads}, cancel: cancel, drained: make(chan struct{})}
-	if !c.srv.auth.AuthRequired() {
-		c.enterUnasked()
-	}
+	c.enterUnasked()
 	if !c.authed {
 		within := c.srv.cfg.AuthTimeout
 		if d, ok := c.pipe.(Dated); ok {

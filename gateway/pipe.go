@@ -39,6 +39,12 @@ type Dated interface {
 	Accepted() time.Time
 }
 
+// An Attested pipe knows from the operating system that its peer is a process of
+// the server's own user, or of root: it needs no token to be the local admin.
+type Attested interface {
+	Attested() bool
+}
+
 // Close codes, those of RFC 6455 §7.4.1 that docs/protocol.md gives a meaning.
 const (
 	CloseNormal       = 1000 // asked for
