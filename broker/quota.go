@@ -39,7 +39,7 @@ func (q *quota) enter(p Principal, k protocol.Key) (leave func(), err error) {
 		return !counted && r.StartedBy == p.Token && running(r) && r.Key() != k
 	}))
 	if live >= q.max {
-		return nil, protocol.Errorf(protocol.ReasonOverloaded, "more than %d live sessions of this token", q.max)
+		return nil, protocol.Errorf(protocol.ReasonOverloaded, "more than %d live sessions of this token", q.max).Met("SessionsPerTokenDefault")
 	}
 	q.rising[k] = p.Token
 	return func() {

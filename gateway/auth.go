@@ -29,7 +29,7 @@ func authenticate(c *conn, p protocol.Params) ([]byte, error) {
 	now := time.Now()
 	from, counts := sourceOf(c.pipe.Name())
 	if counts && c.srv.attempts.banned(from, now) {
-		err := protocol.Errorf(protocol.ReasonOverloaded, "too many wrong tokens from this address; wait %v", protocol.AuthFailureWindow)
+		err := protocol.Errorf(protocol.ReasonOverloaded, "too many wrong tokens from this address; wait %v", protocol.AuthFailureWindow).Met("AuthFailuresDefault")
 		c.refused = &refusal{CloseOverloaded, "too many wrong tokens"}
 		c.audit(broker.Principal{}, "authenticate", "", "", err)
 		return nil, err
@@ -81,7 +81,7 @@ func (c *conn) become(who broker.Principal) (news bool, err *protocol.Error) {
 		return false, errInUse()
 	case !c.srv.census.enter(who, c.srv.cfg.ConnectionsPerToken):
 		c.refused = &refusal{CloseOverloaded, "too many connections"}
-		return false, protocol.Errorf(protocol.ReasonOverloaded, "more than %d connections of this token", c.srv.cfg.ConnectionsPerToken)
+		return false, protocol.Errorf(protocol.ReasonOverloaded, "more than %d connections of this token", c.srv.cfg.ConnectionsPerToken).Met("ConnectionsPerTokenDefault")
 	}
 	if c.counted != nil {
 		c.srv.census.leave(*c.counted)

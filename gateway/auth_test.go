@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -21,8 +23,14 @@ func (w *fakeWorld) revoke() {
 func TestRevocation(t *testing.T) {
 	w := newFakeWorld("s")
 	w.logs["s"].append(2, 1)
+	var mu sync.Mutex
 	var entries []AuditEntry
-	inBubble(t, w, Config{Audit: func(e AuditEntry) { entries = append(entries, e) }}, func(t *testing.T, s *Server) {
+	record := func(e AuditEntry) {
+		mu.Lock()
+		defer mu.Unlock()
+		entries = append(entries, e)
+	}
+	inBubble(t, w, Config{Audit: record}, func(t *testing.T, s *Server) {
 		gate := make(chan struct{}) // of the bubble
 		w.before = func(call string) {
 			if call == "s 1" {
@@ -43,7 +51,19 @@ func TestRevocation(t *testing.T) {
 		w.logs["s"].append(5, 1)
 		l.want(`{"jsonrpc":"2.0","method":"subscription_end","params":{"subscriptionId":1,"sessionId":"s","seq":2,"reason":"forbidden"}}`)
 		close(gate)
-		l.ended(CloseUnauthorized)
+		for { // the sends may still be answered; no event follows
+			line, err := l.lines.ReadString('\n')
+			if err != nil {
+				break
+			}
+			if strings.Contains(line, `"method"`) || !strings.Contains(line, `"id":3,"result"`) && !strings.Contains(line, `"id":4,"error"`) {
+				t.Errorf("after the end: %s", line)
+			}
+		}
+		<-l.served
+		if l.pipe.code != CloseUnauthorized {
+			t.Errorf("closed with %d", l.pipe.code)
+		}
 		if got := w.done(); !slices.Equal(got, []string{"s 1"}) {
 			t.Errorf("performed %q", got)
 		}

@@ -61,6 +61,8 @@ var (
 	mAuthTimeouts  = define(counter, "rejoin_auth_timeouts_total", "Connections that did not authenticate in time.")
 	mWriteTimeouts = define(counter, "rejoin_write_timeouts_total", "Connections that took no byte within the write timeout.")
 
+	mAuditLost = define(counter, "rejoin_audit_lost_total", "Entries that the audit log lacks.")
+
 	mAccepted   = define(counter, "rejoin_accepted_total", "Connections that a listener accepted, by its scheme.", "scheme")
 	mAccepts    = define(counter, "rejoin_accept_retries_total", "Times that the system had no room for a connection.")
 	mHandshakes = define(counter, "rejoin_tls_handshakes_failed_total", "TLS handshakes that came to nothing.")
@@ -106,6 +108,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	refused := collectGateway(ch, s.gateway.Stats())
 	s.collectListeners(ch, refused)
 	mRefused.sendEach(ch, refused)
+	if s.audit != nil {
+		mAuditLost.send(ch, float64(s.audit.Lost()))
+	}
 	collectJournal(ch, s.node.Stats(), s.node.Usage())
 	collectSessions(ch, s.broker.Stats(), s.worker.Stats(), s.checkpoints.Stats())
 }
