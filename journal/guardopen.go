@@ -7,66 +7,106 @@ import (
 	"log/slog"
 )
 
-// guardFiles makes the files fit for the server, before anything opens them.
-func (n *Node) guardFiles(ctx context.Context) error {
+// guardFiles makes the files fit for the server, before it opens them.
+func (n *Node) guardFiles(ctx context.Context) (*guard, error) {
 	prev, found, err := readBoot(n.cfg.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id, err := readBootID()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n.guard = newGuard(n.cfg, n.format, n.clock())
-	err = n.guard.before(ctx, found && !prev.Clean && prev.BootID != id)
-	n.damage = n.guard.unsettled()
-	return err
+	g := newGuard(n.cfg, n.format, n.clock())
+	err = g.before(ctx, found && !prev.Clean && prev.BootID != id)
+	n.setDamage(g)
+	return g, err
 }
 
-// openGuarded starts the server and makes sure that it has every record that was
-// read before; where it has not, the streams are put back and it starts again.
-func (n *Node) openGuarded(ctx context.Context) error {
+func (n *Node) setDamage(g *guard) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.damage = g.unsettled()
+}
+
+// openGuarded opens the streams, with open, and makes sure that the server has
+// every record that was read before; where it has not, shut ends it, the streams
+// are put back and are opened again.
+func (n *Node) openGuarded(ctx context.Context, g *guard, open func(context.Context) error, shut func()) error {
+	defer n.setDamage(g)
 	for try := 1; ; try++ {
-		if err := n.guard.fault("opening"); err != nil {
+		if err := g.fault("opening"); err != nil {
 			return err
 		}
-		if err := n.startServer(ctx); err != nil {
+		if err := open(ctx); err != nil {
 			return err
 		}
-		if err := n.guard.fault("opened"); err != nil {
+		if err := g.fault("opened"); err != nil {
 			return err
 		}
 		have, err := n.streamStates(ctx)
 		if err != nil {
 			return err
 		}
-		lost := n.guard.shrunk(have, try == guardTries)
+		lost := g.shrunk(have, try == guardTries)
 		if len(lost) == 0 {
-			break
+			return nil
 		}
-		n.stopTraffic()
-		if err := n.guard.restore(lost, try); err != nil {
+		shut()
+		if err := g.restore(lost, try); err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
+	}
+}
+
+// open starts the server on files that were made fit for it, and finds or makes
+// every stream.
+func (n *Node) open(ctx context.Context) error {
+	g := n.guard
+	if err := n.openGuarded(ctx, g, n.startServer, n.stopTraffic); err != nil {
+		return err
 	}
 	if err := n.openStreams(ctx); err != nil {
 		return err
 	}
-	if len(n.guard.remake) > 0 {
+	if len(g.remake) > 0 {
 		have, err := n.streamStates(ctx)
 		if err != nil {
 			return err
 		}
-		if lost := n.guard.shrunk(have, true); len(lost) > 0 {
-			return fmt.Errorf("journal: %w", n.guard.refuse(lost))
+		if lost := g.shrunk(have, true); len(lost) > 0 {
+			return fmt.Errorf("journal: %w", g.refuse(lost))
 		}
 	}
-	if err := n.guard.after(n.format.Expect); err != nil {
+	n.guard = nil
+	return g.after(n.format.Expect)
+}
+
+// reopen starts the engine again in place, as guarded as at the first start.
+func (n *Node) reopen(ctx context.Context) error {
+	g, err := n.guardFiles(ctx)
+	if err != nil {
 		return err
 	}
-	n.damage = n.guard.unsettled()
-	n.guard = nil
-	return nil
+	open := func(ctx context.Context) error {
+		if err := n.startEngine(ctx); err != nil {
+			return err
+		}
+		return n.awaitConnected(ctx)
+	}
+	if err := n.openGuarded(ctx, g, open, n.stopEngine); err != nil {
+		return err
+	}
+	return g.after(n.format.Expect)
+}
+
+// stopEngine ends the server that keeps the streams; connections look for the
+// next one.
+func (n *Node) stopEngine() {
+	if old := n.engine.Swap(nil); old != nil {
+		old.Shutdown()
+		old.WaitForShutdown()
+	}
 }
 
 // streamStates returns what the server made of each stream.

@@ -140,7 +140,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := n.openDir(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.openGuarded(ctx); err != nil {
+	if err := n.open(ctx); err != nil {
 		return nil, err
 	}
 	n.rd = newReader(n)
@@ -202,7 +202,7 @@ func (n *Node) openDir(ctx context.Context) (err error) {
 	if n.format, err = openFormat(dir, n.cfg.Shards); err != nil {
 		return err
 	}
-	if err := n.guardFiles(ctx); err != nil {
+	if n.guard, err = n.guardFiles(ctx); err != nil {
 		return err
 	}
 	if err := n.format.checkStreams(dir); err != nil {

@@ -80,10 +80,7 @@ func (n *Node) startBus(ctx context.Context) error {
 func (n *Node) restart(ctx context.Context, sick []string) error {
 	n.restarting.Store(true)
 	defer n.restarting.Store(false)
-	if old := n.engine.Swap(nil); old != nil {
-		old.Shutdown()
-		old.WaitForShutdown()
-	}
+	n.stopEngine()
 	for _, name := range sick {
 		// What the server counted may be ahead of what reached the disk.
 		if err := ignoreMissing(os.Remove(filepath.Join(streamsDir(n.cfg.Dir), name, "msgs", "index.db"))); err != nil {
@@ -93,10 +90,7 @@ func (n *Node) restart(ctx context.Context, sick []string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := n.startEngine(ctx); err != nil {
-		return err
-	}
-	if err := n.awaitConnected(ctx); err != nil {
+	if err := n.reopen(ctx); err != nil {
 		return err
 	}
 	if err := n.checkStreams(ctx); err != nil {
