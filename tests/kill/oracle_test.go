@@ -16,7 +16,7 @@ import (
 func readLog(t *testing.T, c *harness.Client, session string) *model.Log {
 	t.Helper()
 	l := &model.Log{}
-	if _, err := model.ReadMore(harness.Context(t), c, session, l); err != nil {
+	if _, err := model.ReadMore(t.Context(), c, session, l); err != nil {
 		t.Fatal(err)
 	}
 	if l.Floor != 1 {

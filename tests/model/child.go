@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path"
 	"slices"
 	"strings"
@@ -73,6 +74,7 @@ func Child(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
+	signal.Ignore(syscall.SIGTERM) // it ends with its stdin, and prints what it booked
 	if err := startBystander(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

@@ -10,7 +10,7 @@ import (
 )
 
 // ReadMore reads the log by pages from where l ends to the head and returns that;
-// an empty l learns its epoch and floor. A page of another epoch is an error:
+// an empty l learns its epoch and floor. Each page may take harness.Patience. A page of another epoch is an error:
 // the caller knows when that may be.
 func ReadMore(ctx context.Context, c *harness.Client, session string, l *Log) (head uint64, err error) {
 	for {
@@ -37,9 +37,11 @@ func ReadMore(ctx context.Context, c *harness.Client, session string, l *Log) (h
 			l.Epoch, l.Floor = info.Epoch, info.Floor
 			after = l.Floor - 1
 		}
-		raw, err := c.Call(ctx, "read_events", map[string]any{
+		asking, cancel := context.WithTimeout(ctx, harness.Patience)
+		raw, err := c.Call(asking, "read_events", map[string]any{
 			"sessionId": session, "after": after, "epoch": l.Epoch, "limit": 1000, "maxBytes": 8 << 20,
 		})
+		cancel()
 		if err != nil {
 			return 0, fmt.Errorf("read_events of %s after %d: %w", session, after, err)
 		}

@@ -2,12 +2,14 @@ package soak_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"rejoin/tests/harness"
 	"rejoin/tests/model"
@@ -21,7 +23,7 @@ type disk struct {
 	why  string // not mounted, and why
 }
 
-const diskBytes = "2g"
+const diskBytes = "768m"
 
 func newDisk(t *testing.T, path string) *disk {
 	t.Helper()
@@ -159,7 +161,7 @@ func (u *subject) cutAt(c *harness.Client) {
 	}
 	was := &u.logs[len(u.logs)-1]
 	next := model.Log{Epoch: i.Epoch, Floor: i.Floor}
-	if _, err := model.ReadMore(harness.Context(u.s.t), c, u.session, &next); err != nil {
+	if _, err := model.ReadMore(u.s.t.Context(), c, u.session, &next); err != nil {
 		u.s.t.Fatal(err)
 	}
 	var b struct {
@@ -175,4 +177,58 @@ func (u *subject) cutAt(c *harness.Client) {
 		}
 		was.Events = was.Events[:len(was.Events)-1]
 	}
+}
+
+// fullDisk: something else takes all the space while everybody writes. What is
+// asked for is refused until there is space again; then all goes on by itself.
+func (s *soak) fullDisk() {
+	s.t.Helper()
+	c := harness.Dial(s.t, s.server)
+	runs := make([]uint64, len(s.world))
+	for i, u := range s.world {
+		runs[i] = u.info(c).Run
+	}
+	filler := filepath.Join(s.data.path, "filler")
+	f, err := os.Create(filler)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var have int64
+	for step := int64(64 << 20); step >= 4096; {
+		switch err := syscall.Fallocate(int(f.Fd()), 0, have, step); err {
+		case nil:
+			have += step
+		case syscall.ENOSPC:
+			step /= 2
+		default:
+			s.t.Fatalf("fill the disk: %v", err)
+		}
+	}
+	harness.Eventually(s.t, "the journal says that it is full or sick", func() bool { return s.journal(c) != "ok" })
+	s.hold(100*time.Millisecond, 500*time.Millisecond)
+	if err := errors.Join(f.Close(), os.Remove(filler)); err != nil {
+		s.t.Fatal(err)
+	}
+	harness.Eventually(s.t, "the journal is well again", func() bool { return s.journal(c) == "ok" })
+	for i, u := range s.world {
+		if now := u.info(c); now.State != "running" || now.Run != runs[i] {
+			s.t.Fatalf("broke the failure table: after a full disk session %s is %+v", u.session, now)
+		}
+	}
+}
+
+// journal is the state of the journal.
+func (s *soak) journal(c *harness.Client) string {
+	s.t.Helper()
+	s.check()
+	var r struct {
+		Journal struct {
+			State string `json:"state"`
+		} `json:"journal"`
+	}
+	s.call(c, "server_status", nil, &r)
+	if r.Journal.State == "" {
+		s.t.Fatal("server_status says nothing of the journal")
+	}
+	return r.Journal.State
 }

@@ -30,6 +30,7 @@ func (s *soak) faults() []fault {
 		{name: "reboot", strike: (*soak).reboot},
 		{name: "terminate", strike: (*soak).terminate},
 		{name: "read-only", strike: (*soak).readOnly, needs: needsDisk},
+		{name: "full", strike: (*soak).fullDisk, needs: needsDisk},
 		{name: "clock", strike: (*soak).jumpClock, needs: needsClock},
 		{name: "cut", strike: (*soak).cutLinks},
 		{name: "half-open", strike: (*soak).halfOpen},
@@ -141,6 +142,7 @@ func (s *soak) terminate() {
 	runs := make([]uint64, len(s.world))
 	for i, u := range s.world {
 		runs[i] = u.info(c).Run
+		u.burst(c)
 	}
 	if code := s.server.Term(); code != 0 {
 		s.t.Fatalf("the server ended with status %d\n%s", code, s.server.LogTail())
@@ -244,7 +246,7 @@ func (s *soak) stalledReaders() {
 // flood: one session prints as fast as it can; the others go on meanwhile.
 func (s *soak) flood() {
 	s.t.Helper()
-	const lines = 10_000
+	const lines = 5000
 	c := harness.Dial(s.t, s.server)
 	u := s.pick("flood")
 	from := u.info(c).Head

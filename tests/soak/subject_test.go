@@ -140,7 +140,7 @@ func (u *subject) resume(c *harness.Client) {
 // log.
 func (u *subject) readLog(c *harness.Client) {
 	u.s.t.Helper()
-	ctx := harness.Context(u.s.t)
+	ctx := u.s.t.Context()
 	i := u.info(c)
 	if len(u.logs) == 0 || u.logs[len(u.logs)-1].Epoch != i.Epoch {
 		u.logs = append(u.logs, model.Log{Epoch: i.Epoch, Floor: i.Floor})
@@ -225,11 +225,20 @@ func (u *subject) end() {
 	u.running.Wait()
 }
 
+// burst lets the child print more than its pipe holds.
+func (u *subject) burst(c *harness.Client) {
+	u.s.t.Helper()
+	if u.booked() {
+		u.give(c, model.Order{Type: "burst", N: 2000})
+	}
+}
+
 // stop ends the session in order, judges it, and deletes it.
 func (u *subject) stop(c *harness.Client) {
 	u.s.t.Helper()
 	run := u.info(c).Run
-	u.s.call(c, "stop_session", map[string]any{"sessionId": u.session}, nil)
+	u.burst(c)
+	u.s.call(c, "stop_session", map[string]any{"sessionId": u.session, "graceMs": 60_000}, nil)
 	u.settle(c)
 	u.end()
 	u.recheck(c)
@@ -246,7 +255,7 @@ func (u *subject) recheck(c *harness.Client) {
 	u.s.t.Helper()
 	was := &u.logs[len(u.logs)-1]
 	again := model.Log{Epoch: was.Epoch, Floor: was.Floor}
-	if _, err := model.ReadMore(harness.Context(u.s.t), c, u.session, &again); err != nil {
+	if _, err := model.ReadMore(u.s.t.Context(), c, u.session, &again); err != nil {
 		u.s.t.Fatal(err)
 	}
 	if again.Head() < was.Head() {
