@@ -91,7 +91,6 @@ type canary struct {
 	c       *harness.Client
 	st      *harness.Stream
 	session string
-	seen    uint64
 }
 
 func newCanary(t *testing.T, s *harness.Server, dir string) *canary {

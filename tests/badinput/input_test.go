@@ -10,10 +10,9 @@ import (
 // input is one thing to send on a fresh connection.
 type input struct {
 	text   string
-	before bool   // sent without authentication
-	codes  []int  // one of these is the error that must come; none: any
-	last   bool   // it ends the connection's input: nothing follows it
-	reason string // of the error, where it is known
+	before bool  // sent without authentication
+	codes  []int // one of these is the error that must come; none: any
+	last   bool  // it ends the connection's input: nothing follows it
 }
 
 const (
