@@ -37,7 +37,7 @@ func (b *Broker) Delete(ctx context.Context, p Principal, session string) error 
 	ctx, done := b.work(ctx, protocol.GraceDefault+2*stopMargin+startTimeout)
 	defer done()
 	b.restarts.done(k)
-	return outward(b.remove(ctx, k))
+	return b.explain(rec, b.remove(ctx, k))
 }
 
 // remove: tombstone, stop, and the rest under the session's lock.

@@ -91,6 +91,17 @@ func outward(err error) error {
 	return err
 }
 
+// explain is outward, but says why the journal took nothing if it knows.
+func (b *Broker) explain(rec *protocol.SessionRecord, err error) error {
+	out := outward(err)
+	if e, ok := protocol.AsError(out); ok && e.Reason == protocol.ReasonJournalUnavailable {
+		if why := b.node.ShardHealth(rec.Shard).Err(); why != nil {
+			return why
+		}
+	}
+	return out
+}
+
 // noWorker is what a client is told when the worker that is needed does not run.
 func noWorker() *protocol.Error {
 	e := protocol.Errorf(protocol.ReasonSessionUnavailable, "no worker is running; ask again")

@@ -92,7 +92,7 @@ func (b *Broker) each(
 
 // insist calls f until the journal answers or ctx ends.
 func (b *Broker) insist(ctx context.Context, rec *protocol.SessionRecord, f func(context.Context, *protocol.SessionRecord) error) {
-	for {
+	for told := false; ; {
 		err := f(ctx, rec)
 		if err == nil || ctx.Err() != nil {
 			return
@@ -103,7 +103,10 @@ func (b *Broker) insist(ctx context.Context, rec *protocol.SessionRecord, f func
 			b.giveUp(ctx, rec)
 			return
 		}
-		note.Warn("session not recovered yet")
+		if !told {
+			told = true
+			note.Warn("session not recovered yet")
+		}
 		pause := time.NewTimer(recoverPause)
 		select {
 		case <-pause.C:

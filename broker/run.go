@@ -205,7 +205,7 @@ func (b *Broker) markSettled(ctx context.Context, k protocol.Key) {
 	}
 	err := b.trySettled(ctx, k, rec.Run)
 	if err != nil && !errors.Is(err, errNoRecord) && ctx.Err() == nil {
-		b.log.Warn("end of a session not marked as settled", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+		b.log.Log(ctx, b.levelOf(rec), "end of a session not marked as settled", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 		b.settling.set(k, b.cfg.Now().Add(settleRetry))
 	}
 }
@@ -229,6 +229,15 @@ func (b *Broker) trySettled(ctx context.Context, k protocol.Key, run protocol.Ru
 	return err
 }
 
+// levelOf is that of something which is tried again: while the journal takes
+// nothing, the journal has said so.
+func (b *Broker) levelOf(rec *protocol.SessionRecord) slog.Level {
+	if rec != nil && b.node.ShardHealth(rec.Shard).Refuses() {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
 // carryOnDelete finishes a delete whose request gave up.
 func (b *Broker) carryOnDelete(ctx context.Context, k protocol.Key) {
 	work, done := b.work(ctx, protocol.GraceDefault+stopMargin+startTimeout)
@@ -239,7 +248,7 @@ func (b *Broker) carryOnDelete(ctx context.Context, k protocol.Key) {
 		return
 	}
 	if ctx.Err() == nil {
-		b.log.Warn("delete not finished", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+		b.log.Log(ctx, b.levelOf(b.registry.record(k)), "delete not finished", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 		b.deleting.set(k, b.cfg.Now().Add(deleteRetry))
 	}
 }

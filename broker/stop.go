@@ -31,7 +31,7 @@ func (b *Broker) Stop(ctx context.Context, p Principal, session string, grace ti
 	defer done()
 	b.restarts.done(rec.Key())
 	b.planned(rec.Key())
-	return outward(b.stop(ctx, rec.Key(), grace))
+	return b.explain(rec, b.stop(ctx, rec.Key(), grace))
 }
 
 // stop ends what runs, without the session's lock, so that a start or resume

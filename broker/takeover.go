@@ -37,6 +37,11 @@ type written struct {
 // Errors: of allow and bodies; journal.ErrFenced when a newer run exists; the
 // journal's.
 func (b *Broker) write(ctx context.Context, t takeover) (written, error) { // I-J3
+	if seen := b.registry.record(t.key); seen != nil {
+		if h := b.node.ShardHealth(seen.Shard); h.State == journal.HealthSick {
+			return written{}, fmt.Errorf("take over %s: %w: %s", t.key, journal.ErrUnavailable, h) // no run is used up
+		}
+	}
 	rec, err := b.registry.change(ctx, t.key, func(r *protocol.SessionRecord) error {
 		if err := t.allow(r); err != nil {
 			return err

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -232,9 +233,21 @@ func (w *Writer) deliver(ctx context.Context) (uint64, error) {
 	}
 }
 
+// hopeless ends a takeover from a server that is sick: somebody waits for the
+// answer, and can ask again. A writer that has its log waits as long as it takes.
+func (w *Writer) hopeless() error {
+	if h := w.gate.Health(); w.opening && h.State == HealthSick {
+		return fmt.Errorf("%w: %s", ErrUnavailable, h)
+	}
+	return nil
+}
+
 // again waits until another attempt makes sense and has its turn.
 func (w *Writer) again(ctx context.Context, try int) error {
 	if err := pause(ctx, try); err != nil {
+		return err
+	}
+	if err := w.hopeless(); err != nil {
 		return err
 	}
 	if err := w.gate.awaitServer(ctx); err != nil {

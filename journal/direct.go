@@ -85,8 +85,11 @@ func (r *reader) get(ctx context.Context, l Log, req string) (rawMsg, bool, erro
 	r.gets.Add(1)
 	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	r.n.awaitUp(ctx2)
-	m, err := r.nc.RequestWithContext(ctx2, directSubject(l), []byte(req))
+	var m *nats.Msg
+	err := r.n.whileUp(ctx2, func(ctx context.Context) (err error) {
+		m, err = r.nc.RequestWithContext(ctx, directSubject(l), []byte(req))
+		return err
+	})
 	if err != nil {
 		return rawMsg{}, false, unavailable(ctx, err)
 	}
@@ -113,7 +116,15 @@ func directSubject(l Log) string { return "$JS.API.DIRECT.GET." + shardStream(l.
 func (r *reader) batch(ctx context.Context, l Log, start uint64, maxBytes int) (msgs []rawMsg, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	r.n.awaitUp(ctx)
+	err = r.n.whileUp(ctx, func(ctx context.Context) (err error) {
+		msgs, more, err = r.batchOnce(ctx, l, start, maxBytes)
+		return err
+	})
+	return msgs, more, err
+}
+
+// batchOnce is one attempt at batch.
+func (r *reader) batchOnce(ctx context.Context, l Log, start uint64, maxBytes int) (msgs []rawMsg, more bool, err error) {
 	inbox := r.nc.NewRespInbox()
 	ch := make(chan *nats.Msg, batchMessages+1)
 	sub, err := r.nc.ChanSubscribe(inbox, ch)

@@ -56,8 +56,11 @@ func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
 func (n *Node) askLeader(ctx context.Context, l Log, req string) (m rawMsg, ok bool, err error) {
 	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	n.awaitUp(ctx2)
-	msg, err := n.read.RequestWithContext(ctx2, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
+	var msg *nats.Msg
+	err = n.whileUp(ctx2, func(ctx context.Context) (err error) {
+		msg, err = n.read.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
+		return err
+	})
 	if err != nil {
 		return rawMsg{}, false, unavailable(ctx, err)
 	}
@@ -93,6 +96,8 @@ func (r lastRecord) tail() Tail {
 func (n *Node) publish(ctx context.Context, subject string, data []byte, expect uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	ctx, restarted := n.mortal(ctx)
+	defer restarted()
 	msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
 		"Nats-Expected-Last-Subject-Sequence": []string{strconv.FormatUint(expect, 10)},
 	}}

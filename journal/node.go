@@ -78,8 +78,10 @@ type Node struct {
 
 	engine     atomic.Pointer[server.Server] // keeps the streams; nil while it is being restarted
 	busServer  atomic.Pointer[server.Server] // of bus alone
+	alive      atomic.Pointer[engineLife]
 	restarting atomic.Bool
-	again      broadcast // after each restart of the engine
+	up         atomic.Bool // connections have found the engine
+	again      broadcast   // after each restart of the engine
 	health     *healthWatch
 	watching   sync.WaitGroup // for health's goroutine
 	disk       *diskGate
@@ -296,6 +298,7 @@ func (n *Node) connect() (err error) {
 	if n.snapjs, err = jetstream.New(n.snap); err != nil {
 		return fmt.Errorf("journal: open JetStream: %w", err)
 	}
+	n.up.Store(true)
 	return nil
 }
 

@@ -73,14 +73,23 @@ func (n *Node) startBus(ctx context.Context) error {
 }
 
 // restart ends the embedded server and starts it again on the same directory,
-// in place: connections find the new one, watches read on, and writers publish
-// what has no known outcome once more, byte for byte. Streams that met a write
-// error are counted anew from their blocks. Errors: *MissingStreamError, after
-// which it must not be tried again.
-func (n *Node) restart(ctx context.Context, sick []string) error {
+// in place and under the boot guard: connections find the new one, watches read
+// on, and writers publish what has no known outcome once more, byte for byte.
+// Streams that met a write error are counted anew from their blocks. Errors leave
+// no server; *MissingStreamError is one after which it must not be tried again.
+func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 	n.restarting.Store(true)
 	defer n.restarting.Store(false)
+	n.up.Store(false)
+	if a := n.alive.Load(); a != nil {
+		a.end() // requests in flight get no answer
+	}
 	n.stopEngine()
+	defer func() {
+		if err != nil {
+			n.stopEngine()
+		}
+	}()
 	for _, name := range sick {
 		// What the server counted may be ahead of what reached the disk.
 		if err := ignoreMissing(os.Remove(filepath.Join(streamsDir(n.cfg.Dir), name, "msgs", "index.db"))); err != nil {
@@ -103,7 +112,7 @@ func (n *Node) restart(ctx context.Context, sick []string) error {
 		g.removed()
 	}
 	n.hub.checkAll()
-	n.restarting.Store(false)
+	n.up.Store(true)
 	n.again.signal()
 	return nil
 }
@@ -112,7 +121,7 @@ func (n *Node) restart(ctx context.Context, sick []string) error {
 // then the caller finds it away.
 func (n *Node) awaitUp(ctx context.Context) {
 	again := n.again.next()
-	if !n.restarting.Load() {
+	if n.up.Load() {
 		return
 	}
 	select {
@@ -127,8 +136,42 @@ func (n *Node) startEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a := &engineLife{}
+	a.ctx, a.end = context.WithCancel(n.life)
+	n.alive.Store(a)
 	n.engine.Store(srv)
 	return nil
+}
+
+// engineLife is the time between two restarts of the engine.
+type engineLife struct {
+	ctx context.Context // of restarts, not of a request
+	end context.CancelFunc
+}
+
+// mortal returns a context that also ends when the engine is restarted.
+func (n *Node) mortal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(n.alive.Load().ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// whileUp does something that may be repeated, such as a read, and repeats it
+// when a restart of the engine came between.
+func (n *Node) whileUp(ctx context.Context, f func(context.Context) error) error {
+	for {
+		n.awaitUp(ctx)
+		life := n.alive.Load().ctx
+		mortal, cancel := n.mortal(ctx)
+		err := f(mortal)
+		cancel()
+		if err == nil || life.Err() == nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // awaitConnected waits until every connection to the store has found the server.

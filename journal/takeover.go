@@ -66,9 +66,10 @@ type store struct {
 }
 
 // OpenWriter takes the log over: it returns when everything of First is
-// durable. While the journal does not answer it waits until ctx ends; whether
-// the first record was stored is then unknown, and the run is used up. Errors:
-// ErrFenced, ErrDamaged, ErrRolledBack, ErrClosed, those of First, ctx's.
+// durable. While the journal does not answer it waits until ctx ends, or until it
+// is known to be sick (ErrUnavailable); whether the first record was stored is then
+// unknown, and the run is used up. Errors: ErrFenced, ErrDamaged, ErrRolledBack,
+// ErrUnavailable, ErrClosed, those of First, ctx's.
 func (n *Node) OpenWriter(ctx context.Context, cfg WriterConfig) (*Writer, error) {
 	if err := n.checkLog(cfg.Log); err != nil {
 		return nil, err
@@ -120,6 +121,7 @@ func newWriter(st store, cfg WriterConfig, abort func()) (*Writer, error) {
 		store: st, cfg: cfg, subject: subjectOf(cfg.Log),
 		wake: make(chan struct{}, 1), abort: abort, done: make(chan struct{}),
 		ticket:  make(chan struct{}, 1),
+		opening: true,
 		filling: new(batch), active: new(batch),
 	}
 	w.at.run = cfg.Run
@@ -141,6 +143,7 @@ func (w *Writer) open(ctx, life context.Context, ended func()) error {
 		ended()
 		return err
 	}
+	w.opening = false
 	go func() {
 		defer ended()
 		defer close(w.done)
@@ -185,6 +188,9 @@ func (w *Writer) readLast(ctx context.Context) (lastRecord, error) {
 		last, err := w.last(ctx, w.cfg.Log)
 		if err == nil || !errors.Is(err, ErrUnavailable) {
 			return last, err
+		}
+		if err := w.hopeless(); err != nil {
+			return lastRecord{}, err
 		}
 		if err := pause(ctx, try); err != nil {
 			return lastRecord{}, err

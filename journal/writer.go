@@ -41,11 +41,12 @@ type Writer struct {
 	changed       chan struct{} // closed at the next change; nil when nobody waits
 
 	// Owned by the goroutine (by takeover before it starts).
-	active *batch // is cut into records
-	at     stand
-	kept   retained
-	rec    []byte        // the record in flight, kept byte for byte until its outcome is known
-	ticket chan struct{} // capacity 1, for the turnstile
+	opening bool   // until the log is taken over
+	active  *batch // is cut into records
+	at      stand
+	kept    retained
+	rec     []byte        // the record in flight, kept byte for byte until its outcome is known
+	ticket  chan struct{} // capacity 1, for the turnstile
 }
 
 // Append gives e its seq (and the writer's run) and queues it; then (may be

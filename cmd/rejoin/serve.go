@@ -231,8 +231,7 @@ func watchSignals(logger *slog.Logger, stop context.CancelCauseFunc) *watchdog {
 	signal.Notify(d.signals, os.Interrupt, syscall.SIGTERM)
 	// With SIGPIPE asked for, a log that nobody reads any more is a failed write
 	// and not the end; unlike an ignored signal this is not inherited by children.
-	// A limit of file sizes (ulimit -f) likewise: the journal deals with failed writes.
-	signal.Notify(d.pipe, syscall.SIGPIPE, syscall.SIGXFSZ)
+	signal.Notify(d.pipe, syscall.SIGPIPE)
 	d.wg.Go(func() { d.watch(logger, stop) })
 	return d
 }

@@ -3,8 +3,6 @@ package full_test
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
 	"sync"
 	"testing"
 	"time"
@@ -20,8 +18,6 @@ import (
 // function is called.
 func writesFail(t *testing.T) (lift func()) {
 	t.Helper()
-	sigs := make(chan os.Signal, 1)
-	signal.Notify(sigs, unix.SIGXFSZ)
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 		t.Fatal(err)
@@ -35,7 +31,6 @@ func writesFail(t *testing.T) (lift func()) {
 			if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 				t.Error(err)
 			}
-			signal.Stop(sigs)
 		})
 	}
 	t.Cleanup(lift)

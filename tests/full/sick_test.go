@@ -68,6 +68,8 @@ func (w *world) outage(f fault) {
 	}
 	idle := w.start("paced", 0)
 	running := w.sessions
+	doomed := w.start("paced", 0)
+	w.sessions = running
 	for _, s := range w.sessions[:3] {
 		harness.Eventually(t, "output", func() bool { return s.seen() > 500 })
 	}
@@ -100,9 +102,18 @@ func (w *world) outage(f fault) {
 	})
 	w.checkState(f.states...)
 
+	_, err = w.c.Call(harness.Context(t), "delete_session", map[string]any{"sessionId": doomed.id})
+	if err != nil && !w.refusedAs(err, f.word) {
+		t.Errorf("delete_session answered %v", err)
+	}
+	harness.Eventually(t, "the child of the session to be deleted is gone", func() bool { return !harness.Living(doomed.pid) })
 	f.lift(w)
 	harness.Eventually(t, "the journal is well again", func() bool { return w.status().State == "ok" })
 	w.settle()
+	harness.Eventually(t, "the delete comes through", func() bool {
+		_, err := w.c.Call(harness.Context(t), "delete_session", map[string]any{"sessionId": doomed.id})
+		return err == nil
+	})
 	for _, s := range []*session{running[0], running[1], idle} {
 		n := s.seen()
 		harness.Eventually(t, "commands are taken", func() bool { return w.command(s) == nil })
