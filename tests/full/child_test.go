@@ -21,7 +21,7 @@ const batchLines = 32
 
 func bookPath(dir, session string) string { return filepath.Join(dir, session+".book") }
 
-// printerChild prints numbered lines that do not compress, in batches: one each 5
+// printerChild prints numbered lines that do not compress, in batches: one each 50
 // ms, or without a pause when the second argument is "fast". What it prints stands
 // in its book before. It ends when its stdin does, or after the lines of the third
 // argument; then it waits for the end of stdin.
@@ -50,7 +50,7 @@ func printerChild(args []string) int {
 		}
 	}()
 	p := &printer{book: book, rng: rand.New(rand.NewPCG(uint64(os.Getpid()), 7))}
-	gap := time.NewTicker(5 * time.Millisecond)
+	gap := time.NewTicker(50 * time.Millisecond)
 	defer gap.Stop()
 	ready := make(chan time.Time)
 	close(ready)
