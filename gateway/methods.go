@@ -171,14 +171,15 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 		Containment   *protocol.Containment  `json:"containment,omitempty"`
 	}{
 		c.srv.cfg.ServerID, c.address, "running", c.srv.cfg.Version, c.srv.cfg.Now().Sub(c.srv.started).Milliseconds(), c.srv.durability,
-		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who.Role), containment,
+		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who), containment,
 	})
 }
 
-// journalStatus leaves figures, and what the system said, to operators.
-func journalStatus(u journal.Usage, role broker.Role) protocol.JournalStatus {
+// journalStatus leaves figures, and what the system said, to operators of the
+// server's own workspace: they tell what every workspace writes.
+func journalStatus(u journal.Usage, who broker.Principal) protocol.JournalStatus {
 	s := protocol.JournalStatus{State: u.State.String(), Reason: u.Reason}
-	if role < broker.RoleOperator {
+	if who.Role < broker.RoleOperator || who.Workspace != protocol.DefaultWorkspace { // I-A1
 		return s
 	}
 	s.Detail = u.Detail
