@@ -38,7 +38,7 @@ func smallDisk(t *testing.T) string {
 	if serr := unix.Statfs("/dev/shm", &st); serr != nil || int64(st.Blocks)*st.Bsize > diskBytes || int64(st.Bavail)*st.Bsize < 48<<20 {
 		t.Skipf("no small disk to fill: mount: %v; /dev/shm is not small (%v)", err, serr)
 	}
-	dir, err = os.MkdirTemp("/dev/shm", "rejoin-full-")
+	dir, err = os.MkdirTemp("/dev/shm", "rejoin-full-") //nolint:usetesting // a memory file system, whatever TMPDIR is
 	if err != nil {
 		t.Skipf("no small disk to fill: %v", err)
 	}

@@ -64,7 +64,7 @@ func answer(t *testing.T, conn net.Conn) string {
 // token, another one is refused although the socket is open to him. Without it
 // everybody needs a token.
 func TestPeers(t *testing.T) {
-	dir, err := os.MkdirTemp("", "rejoin-peer-") // others can look into it, unlike t.TempDir
+	dir, err := os.MkdirTemp("", "rejoin-peer-") //nolint:usetesting // others can look into it
 	if err != nil {
 		t.Fatal(err)
 	}
