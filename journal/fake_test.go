@@ -40,12 +40,13 @@ type fakeLog struct {
 	gate     chan struct{}    // not nil: each publish takes one
 	arrived  chan struct{}    // not nil: gets one per publish, before the gate
 	now      func() time.Time // of the writer
+	keep     time.Duration    // how long the writer retains a record
 }
 
-func newFakeLog() *fakeLog { return &fakeLog{now: time.Now} }
+func newFakeLog() *fakeLog { return &fakeLog{now: time.Now, keep: time.Hour} }
 
 func (f *fakeLog) store() store {
-	return store{publish: f.publish, last: f.last, noted: func(Log, protocol.Seq, uint64) {}, turn: newTurnstile(turnsPerShard), gate: &gate{disk: newDiskGate(), quota: 1 << 40, soon: func() {}}, clock: func() time.Time { return f.now() }, keep: time.Hour, log: slog.New(slog.DiscardHandler)}
+	return store{publish: f.publish, last: f.last, noted: func(Log, protocol.Seq, uint64) {}, turn: newTurnstile(turnsPerShard), gate: &gate{disk: newDiskGate(), quota: 1 << 40, soon: func() {}}, clock: func() time.Time { return f.now() }, keep: f.keep, log: slog.New(slog.DiscardHandler)}
 }
 
 func (f *fakeLog) publish(ctx context.Context, _ string, data []byte, expect uint64) (uint64, error) {

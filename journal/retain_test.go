@@ -47,17 +47,16 @@ func TestRestoreRefused(t *testing.T) {
 	newer := errors.New("newer run")
 	for name, tc := range map[string]struct {
 		repair func(context.Context) error
-		age    time.Duration
+		keep   time.Duration
 		want   error
 	}{
-		"no repair": {nil, 0, ErrRolledBack},
-		"fenced":    {func(context.Context) error { return errors.Join(newer, ErrFenced) }, 0, ErrFenced},
-		"too old":   {func(context.Context) error { return nil }, 2 * time.Hour, ErrRolledBack},
+		"no repair": {nil, time.Hour, ErrRolledBack},
+		"fenced":    {func(context.Context) error { return errors.Join(newer, ErrFenced) }, time.Hour, ErrFenced},
+		"too old":   {func(context.Context) error { return nil }, -1, ErrRolledBack},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeLog()
-			now := time.Now()
-			f.now = func() time.Time { return now }
+			f.keep = tc.keep
 			cfg := testConfig(1)
 			cfg.Repair = tc.repair
 			w := openFake(t, f, cfg)
@@ -66,7 +65,6 @@ func TestRestoreRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.kept.expire(now.Add(tc.age).UnixNano(), w.keep)
 			f.truncate(2)
 			if err := await(t, put(t, w, "3")); !errors.Is(err, tc.want) {
 				t.Errorf("then: %v, want %v", err, tc.want)
