@@ -57,6 +57,7 @@ type Input struct {
 	Line     []byte                        // without LF
 	Held     bool                          // written only once it was released
 	Resolves *protocol.InteractionResolved // recorded with it, in one record
+	Limit    string                        // the limit that made it necessary, for counting; empty: none
 }
 
 // Plain is the driver of children about whose conversation nothing is known: every

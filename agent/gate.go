@@ -130,6 +130,9 @@ func (t *Talk) turnAway(s *protocol.State, q *Question) []Effect {
 		return nil // it does not read what it is told, or the question is no question
 	}
 	effects := t.dismiss(nil, open, q.Cancel)
+	if q.ID != "" {
+		effects[0].Input.Limit = "InteractionsMax"
+	}
 	if open == nil {
 		t.turnedAway++
 		t.calls[t.last].turnsAway = true

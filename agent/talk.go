@@ -9,12 +9,6 @@ import (
 
 // Bounds of a Talk.
 const (
-	// CallsOpenMax is how many commands of a run may wait for the child's answer;
-	// one more is refused as overloaded.
-	CallsOpenMax = 4096
-	// AnswerBytesMax is the longest answer to an interaction: its command and what
-	// it resolves share a record.
-	AnswerBytesMax = 1 << 20
 	// callsDoneMax is how many answered commands are remembered, newest first, for
 	// lines that name one after its answer. Of older ones the id is only removed.
 	callsDoneMax = 256
@@ -89,7 +83,7 @@ type Talk struct {
 	last   uint64            // number of the newest command
 	calls  map[uint64]*call  // open ones and the newest answered
 	byID   map[string]uint64 // open ones by command id
-	open   []uint64          // rising; at most CallsOpenMax and rejoin's own
+	open   []uint64          // rising; at most protocol.CallsOpenMax and rejoin's own
 	done   []uint64          // in the order of their answers; at most callsDoneMax
 	prompt uint64            // the one that is unanswered; zero: none
 	held   []uint64          // prompts that wait for it
@@ -138,12 +132,12 @@ func (t *Talk) Admit(s *protocol.State, r *Request) ([]Effect, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case len(t.open) >= CallsOpenMax:
-		return nil, protocol.Errorf(protocol.ReasonOverloaded, "%d commands wait for the agent's answer", len(t.open))
+	case len(t.open) >= protocol.CallsOpenMax:
+		return nil, protocol.Errorf(protocol.ReasonOverloaded, "%d commands wait for the agent's answer", len(t.open)).Met("CallsOpenMax")
 	}
 	if p.Dialog != "" {
-		if max(len(p.Line), len(r.Value)) > AnswerBytesMax {
-			return nil, protocol.Errorf(protocol.ReasonTooLarge, "an answer is at most %d bytes", AnswerBytesMax)
+		if max(len(p.Line), len(r.Value)) > protocol.AnswerBytesMax {
+			return nil, protocol.Errorf(protocol.ReasonTooLarge, "an answer is at most %d bytes", protocol.AnswerBytesMax).Met("AnswerBytesMax")
 		}
 		t.enter(&call{id: r.ID, kind: p.Type, silent: true})
 		return []Effect{{Input: &Input{ID: r.ID, Line: p.Line, Resolves: resolves}}}, nil

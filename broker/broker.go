@@ -65,7 +65,7 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 	}
 	b.registry = newRegistry(b.changed)
 	b.registry.deciding = b.decide
-	b.quota = newQuota(cfg.SessionsPerToken, b.registry)
+	b.quota = newQuota(cfg.SessionsPerToken, cfg.SessionsKept, b.registry)
 	folds.Know(b.origin)
 	return b, nil
 }

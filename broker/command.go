@@ -78,7 +78,7 @@ func (b *Broker) unavailable(rec *protocol.SessionRecord) *protocol.Error {
 // CommandStatus tells what is known of each of ids, in their order.
 func (b *Broker) CommandStatus(ctx context.Context, p Principal, session string, ids []string) ([]protocol.CommandStatus, error) {
 	if len(ids) > protocol.CommandStatusIDsMax {
-		return nil, invalid("commandIds must be at most %d", protocol.CommandStatusIDsMax)
+		return nil, invalid("commandIds must be at most %d", protocol.CommandStatusIDsMax).Met("CommandStatusIDsMax")
 	}
 	rec, err := b.find(ctx, p, session)
 	if err != nil {

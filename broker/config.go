@@ -89,8 +89,11 @@ type Config struct {
 	// SessionsPerToken bounds the live sessions of each token of the token file.
 	// Zero means protocol.SessionsPerTokenDefault.
 	SessionsPerToken int
-	DataDir          string // stderr tails are under DataDir/stderr
-	Version          string // shown in logs
+	// SessionsKept bounds the sessions of a workspace that are not deleted. Zero
+	// means protocol.SessionsKeptDefault.
+	SessionsKept int
+	DataDir      string // stderr tails are under DataDir/stderr
+	Version      string // shown in logs
 	// StderrTail and RemoveFiles are the worker's, which keeps what sessions have
 	// besides their log. Without the first read_stderr is unsupported; without the
 	// second a delete leaves those files.
@@ -116,6 +119,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SessionsPerToken == 0 {
 		c.SessionsPerToken = protocol.SessionsPerTokenDefault
+	}
+	if c.SessionsKept == 0 {
+		c.SessionsKept = protocol.SessionsKeptDefault
 	}
 	if c.Default == "" && len(c.Agents) == 1 {
 		for name := range c.Agents {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rejoin/protocol"
@@ -14,7 +15,8 @@ var restartDelays = [protocol.RestartsPerWindowMax]time.Duration{time.Second, 5 
 // RestartsPerWindowMax times in RestartWindow. A session it has planned is
 // wanted until it runs, or until somebody stops or deletes it.
 type restarts struct {
-	agenda *agenda
+	refused atomic.Uint64 // plans for which the window had no room
+	agenda  *agenda
 
 	mu     sync.Mutex
 	tries  map[protocol.Key][]time.Time // planned restarts inside the window, oldest first
@@ -42,6 +44,7 @@ func (r *restarts) plan(k protocol.Key, atOnce bool) bool {
 	n := len(r.tries[k])
 	if n >= len(restartDelays) {
 		r.mu.Unlock()
+		r.refused.Add(1)
 		return false
 	}
 	at := now

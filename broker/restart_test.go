@@ -98,7 +98,7 @@ func TestRestarts(t *testing.T) {
 		<-time.After(time.Minute)
 		synctest.Wait()
 		f.want(t, keyA, time.Second, 6*time.Second, 36*time.Second)
-		if refused != 1 || r.scheduled(keyA) {
+		if refused != 1 || r.refused.Load() != 1 || r.scheduled(keyA) {
 			t.Errorf("refused %d times, scheduled %v", refused, r.scheduled(keyA))
 		}
 		<-time.After(protocol.RestartWindow)

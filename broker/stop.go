@@ -18,7 +18,7 @@ func (b *Broker) Stop(ctx context.Context, p Principal, session string, grace ti
 		return err
 	}
 	if grace < 0 || grace > protocol.GraceMax {
-		return invalid("graceMs must be between 0 and %d", protocol.GraceMax.Milliseconds())
+		return invalid("graceMs must be between 0 and %d", protocol.GraceMax.Milliseconds()).Met("GraceMax")
 	}
 	rec, err := b.find(ctx, p, session)
 	if err != nil {

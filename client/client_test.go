@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -412,6 +414,37 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 		}
 		if err := <-got; !errors.Is(err, ErrClosed) {
 			t.Errorf("Retry: %v, want ErrClosed", err)
+		}
+	})
+}
+
+// deafConn is a connection whose server has closed its side for reading.
+type deafConn struct{ net.Conn }
+
+func (deafConn) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// A server that has no room says so and closes: what it said counts, not that
+// nothing can be written any more.
+func TestRefusedBeforeItSpeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, said := range []bool{true, false} {
+			o := newFake(t).options()
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				server, client := net.Pipe()
+				go func() {
+					if said {
+						_, _ = io.WriteString(server, `{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"full","data":{"reason":"overloaded","retryable":true}}}`+"\n")
+					}
+					_ = server.Close()
+				}()
+				return deafConn{client}, nil
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := Dial(ctx, o)
+			cancel()
+			if got := strings.Contains(err.Error(), "full"); got != said || !said && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("said %v: %v", said, err)
+			}
 		}
 	})
 }

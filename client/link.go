@@ -108,10 +108,12 @@ func (l *link) hello(ctx context.Context, o *Options) error {
 		}
 		line = requestLine(idHello, "authenticate", params)
 	}
-	if err := l.send(ctx, line); err != nil {
-		return err
-	}
+	failed := l.send(ctx, line)
 	_, err := l.answer(idHello)
+	var refusal *RPCError
+	if failed != nil && !errors.As(err, &refusal) { // else the server said why it takes nothing
+		return failed
+	}
 	return err
 }
 

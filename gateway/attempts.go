@@ -62,8 +62,8 @@ func (a *attempts) banned(from netip.Prefix, now time.Time) bool {
 }
 
 // failed counts a wrong token. When the table is full the source whose failure is
-// the oldest is forgotten.
-func (a *attempts) failed(from netip.Prefix, now time.Time) {
+// the oldest is forgotten, which it reports.
+func (a *attempts) failed(from netip.Prefix, now time.Time) (forgot bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.sources[from]
@@ -72,6 +72,7 @@ func (a *attempts) failed(from netip.Prefix, now time.Time) {
 			last := a.recent.Back()
 			delete(a.sources, last.Value.(*source).from) //nolint:forcetypeassert // as above
 			a.recent.Remove(last)
+			forgot = true
 		}
 		e = a.recent.PushFront(&source{from: from})
 		a.sources[from] = e
@@ -82,4 +83,5 @@ func (a *attempts) failed(from netip.Prefix, now time.Time) {
 		s.failures, s.until = 0, now.Add(protocol.AuthFailureWindow)
 	}
 	s.failures++
+	return forgot
 }

@@ -29,7 +29,8 @@ func authenticate(c *conn, p protocol.Params) ([]byte, error) {
 	now := time.Now()
 	from, counts := sourceOf(c.pipe.Name())
 	if counts && c.srv.attempts.banned(from, now) {
-		err := protocol.Errorf(protocol.ReasonOverloaded, "too many wrong tokens from this address; wait %v", protocol.AuthFailureWindow).Met("AuthFailuresDefault")
+		err := protocol.Errorf(protocol.ReasonOverloaded, "too many wrong tokens from this address, %d; wait %v",
+			c.srv.cfg.AuthFailures, protocol.AuthFailureWindow).Met("AuthFailuresDefault")
 		c.refused = &refusal{CloseOverloaded, "too many wrong tokens"}
 		c.audit(broker.Principal{}, "authenticate", "", "", err)
 		return nil, err
@@ -37,8 +38,8 @@ func authenticate(c *conn, p protocol.Params) ([]byte, error) {
 	token, _, perr := p.String("token")
 	who, ok := c.srv.auth.Authenticate(token)
 	if !ok || perr != nil { // a token that is no string is a wrong one
-		if counts {
-			c.srv.attempts.failed(from, now)
+		if counts && c.srv.attempts.failed(from, now) {
+			c.srv.counters.refuse("AuthSourcesMax")
 		}
 		err := errWrongToken()
 		c.refused = &refusal{CloseUnauthorized, "invalid token"}

@@ -14,7 +14,7 @@ func commandID(p protocol.Params) (string, error) {
 		return "", err
 	}
 	if ok && !protocol.ValidCommandID(id) {
-		return "", invalid("commandId must be 1 to %d printable ASCII characters", protocol.CommandIDBytesMax)
+		return "", tooLong(id, protocol.CommandIDBytesMax, "CommandIDBytesMax", invalid("commandId must be 1 to %d printable ASCII characters", protocol.CommandIDBytesMax))
 	}
 	return id, nil
 }
@@ -146,11 +146,11 @@ func commandStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 	case !ok:
 		return reply{}, protocol.Required("commandIds")
 	case len(ids) > protocol.CommandStatusIDsMax:
-		return reply{}, invalid("more than %d commandIds", protocol.CommandStatusIDsMax)
+		return reply{}, invalid("more than %d commandIds", protocol.CommandStatusIDsMax).Met("CommandStatusIDsMax")
 	}
 	for _, id := range ids {
 		if !protocol.ValidCommandID(id) {
-			return reply{}, invalid("commandIds must be 1 to %d printable ASCII characters each", protocol.CommandIDBytesMax)
+			return reply{}, tooLong(id, protocol.CommandIDBytesMax, "CommandIDBytesMax", invalid("commandIds must be 1 to %d printable ASCII characters each", protocol.CommandIDBytesMax))
 		}
 	}
 	st, err := c.srv.commands.CommandStatus(ctx, r.who, id, ids)

@@ -24,6 +24,9 @@ type Config struct {
 	// ConnectionsPerToken over all listeners, for each token of a token file. Zero
 	// means protocol.ConnectionsPerTokenDefault.
 	ConnectionsPerToken int
+	// RequestsPerSecond is how fast a connection is read in the long run; a batch
+	// counts its members. Zero means protocol.RequestsPerSecondDefault.
+	RequestsPerSecond int
 	// AuthFailures is how many wrong tokens an address may show within
 	// protocol.AuthFailureWindow. Zero means protocol.AuthFailuresDefault.
 	AuthFailures int
@@ -57,6 +60,9 @@ func (c Config) withDefaults() Config {
 	if c.ConnectionsPerToken == 0 {
 		c.ConnectionsPerToken = protocol.ConnectionsPerTokenDefault
 	}
+	if c.RequestsPerSecond == 0 {
+		c.RequestsPerSecond = protocol.RequestsPerSecondDefault
+	}
 	if c.AuthFailures == 0 {
 		c.AuthFailures = protocol.AuthFailuresDefault
 	}
@@ -82,6 +88,8 @@ func (c Config) Validate() error {
 		return errors.New("gateway: ConnectionsMax is negative")
 	case c.ConnectionsPerToken < 0:
 		return errors.New("gateway: ConnectionsPerToken is negative")
+	case c.RequestsPerSecond < 0:
+		return errors.New("gateway: RequestsPerSecond is negative")
 	case c.AuthFailures < 0:
 		return errors.New("gateway: AuthFailures is negative")
 	}

@@ -36,6 +36,7 @@ type conn struct {
 	cutter   *time.Timer // set by drain
 	expeller *time.Timer // set by expel; guarded by mu
 	refused  *refusal    // the reader's: the connection ends with the answers of this line
+	pace     pace        // the reader's
 
 	mu   sync.Mutex
 	work sync.Cond // the writer waits here
@@ -191,10 +192,16 @@ func (c *conn) finishLocked(code int, reason string) {
 func (c *conn) authExpired() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.authed {
-		c.srv.counters.authTimeouts.Add(1)
-		c.finishLocked(CloseUnauthorized, "not authenticated in time")
+	if c.authed || c.closing || c.dead {
+		return
 	}
+	c.srv.counters.authTimeouts.Add(1)
+	before := len(c.out)
+	e := protocol.Errorf(protocol.ReasonAuthRequired, "not authenticated within %v", c.srv.cfg.AuthTimeout).Met("AuthTimeoutDefault")
+	c.srv.counters.failed(e)
+	c.out = append(protocol.AppendError(c.out, nil, e), '\n')
+	c.unsent += len(c.out) - before
+	c.finishLocked(CloseUnauthorized, "not authenticated in time")
 }
 
 // drain is called when the server stops: what is at hand may still be sent until

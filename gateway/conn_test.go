@@ -282,7 +282,13 @@ func TestAuthentication(t *testing.T) {
 
 		l = dial(t, s, false)
 		begin := time.Now()
+		if m := l.next(); m.Error == nil || m.Error.Code != protocol.CodeAuth || m.Error.Message != "not authenticated within 5s" {
+			t.Errorf("got %+v", m.Error)
+		}
 		l.ended(CloseUnauthorized)
+		if st := s.Stats(); st.AuthTimeouts != 1 || st.Refused["AuthTimeoutDefault"] != 1 {
+			t.Errorf("%d timeouts, %v", st.AuthTimeouts, st.Refused)
+		}
 		if d := time.Since(begin); d != 5*time.Second {
 			t.Errorf("closed after %s", d)
 		}

@@ -26,6 +26,15 @@ func invalid(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.ReasonInvalidParams, format, args...)
 }
 
+// tooLong returns e, which says what is wrong with id, and names the limit if that
+// is its length.
+func tooLong(id string, max int, limit string, e *protocol.Error) *protocol.Error {
+	if len(id) > max {
+		return e.Met(limit)
+	}
+	return e
+}
+
 // wireError gives err its place in the protocol's table. What has none is an
 // internal error: the client gets a correlation id, the log the cause.
 func (c *conn) wireError(method string, err error) *protocol.Error {

@@ -84,7 +84,7 @@ func parsePage(p protocol.Params) (page, error) {
 		return pg, err
 	}
 	if ok && (limit == 0 || limit > protocol.ReadEventsMax) {
-		return pg, invalid("limit must be 1 to %d", protocol.ReadEventsMax)
+		return pg, invalid("limit must be 1 to %d", protocol.ReadEventsMax).Met("ReadEventsMax")
 	}
 	if ok {
 		pg.limit = int(limit)

@@ -20,7 +20,7 @@ func (c *conn) read(sc scope) {
 		if c.stopping() {
 			return
 		}
-		c.take(sc, frame)
+		c.keepPace(c.take(sc, frame))
 	}
 }
 
@@ -46,7 +46,13 @@ func (c *conn) inputFailed(err error) {
 func (c *conn) awaitRoom() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.unsent >= protocol.ResponseBytesQueued && !c.dead && !c.closing && !c.draining {
+	full := func() bool {
+		return c.unsent >= protocol.ResponseBytesQueued && !c.dead && !c.closing && !c.draining
+	}
+	if full() {
+		c.srv.counters.refuse("ResponseBytesQueued")
+	}
+	for full() {
 		c.room.Wait()
 	}
 	return !c.dead && !c.closing && !c.draining
@@ -65,16 +71,19 @@ func (c *conn) inputEnded() {
 	}
 }
 
-// take handles one frame.
-func (c *conn) take(sc scope, frame []byte) {
+// take handles one frame and returns for how many requests it counts.
+func (c *conn) take(sc scope, frame []byte) int {
 	m := protocol.ParseMessage(frame)
-	if m.Heartbeat != nil {
+	switch {
+	case m.Heartbeat != nil:
 		c.answer(protocol.AppendPong(nil, m.Heartbeat), nil)
-		return
+	case len(m.Calls) > 0:
+		c.takeCalls(sc, &m)
 	}
-	if len(m.Calls) == 0 {
-		return
-	}
+	return max(1, len(m.Calls))
+}
+
+func (c *conn) takeCalls(sc scope, m *protocol.Message) {
 	j := &job{batch: m.Batch, stats: c.srv.counters}
 	for _, call := range m.Calls {
 		c.prepare(call, j)

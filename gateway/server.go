@@ -26,7 +26,8 @@ type Server struct {
 	attempts      *attempts
 	counters      *counters
 	subscriptions atomic.Int64  // of all workspaces
-	verifying     chan struct{} // capacity verifiesMax; full: verify_session is refused
+	verifying     chan struct{} // capacity protocol.VerifiesMax; full: verify_session is refused
+	refusing      chan struct{} // capacity protocol.RefusalsMax; full: a surplus connection is closed at once
 
 	forget   func()         // ends the broker's callbacks
 	deleting sync.WaitGroup // goroutines of sessionDeleted
@@ -64,7 +65,8 @@ func newServer(cfg Config, b backends) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: cfg.Now(), backends: b, counters: newCounters(), forget: func() {}, conns: make(map[*conn]struct{}),
-		census: newCensus(), attempts: newAttempts(cfg.AuthFailures), verifying: make(chan struct{}, verifiesMax),
+		census: newCensus(), attempts: newAttempts(cfg.AuthFailures), verifying: make(chan struct{}, protocol.VerifiesMax),
+		refusing: make(chan struct{}, protocol.RefusalsMax),
 	}
 	s.ending, s.stop = context.WithCancel(context.Background()) //nolint:contextcheck // the server's own life, ended by Close
 	return s
@@ -103,7 +105,6 @@ func (s *Server) enter(c *conn) bool {
 	}
 	s.mu.Unlock()
 	if full {
-		s.counters.refuse("ConnectionsMaxDefault")
 		return false
 	}
 	s.counters.connected.Add(1)
@@ -122,15 +123,26 @@ func (s *Server) leave(c *conn) {
 	s.log.Debug("connection closed", slog.Uint64(protocol.LogConn, c.id), slog.Int("code", c.code), slog.String("reason", c.reason))
 }
 
-// refuse answers a connection above the limit with one error and closes it.
+// refuse answers a connection above the limit with one error and closes it, which
+// takes as long as the client needs to read it, up to a second. At most
+// protocol.RefusalsMax are in work: of more the answer may be lost.
 func (s *Server) refuse(p Pipe) {
-	line := protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonOverloaded, "more than %d connections", s.cfg.ConnectionsMax))
+	e := protocol.Errorf(protocol.ReasonOverloaded, "more than %d connections", s.cfg.ConnectionsMax).Met("ConnectionsMaxDefault")
+	s.counters.failed(e)
+	code := CloseOverloaded
+	select {
+	case s.refusing <- struct{}{}:
+		defer func() { <-s.refusing }()
+	default:
+		s.counters.refuse("RefusalsMax")
+		code = CloseDraining // to reconnect is right here, too, and nobody waits for the client
+	}
 	_, err := 0, p.SetWriteDeadline(time.Now().Add(drainTimeout))
 	if err == nil {
-		_, err = p.Write(append(line, '\n'))
+		_, err = p.Write(append(protocol.AppendError(nil, nil, e), '\n'))
 	}
 	s.log.Warn("connection refused", slog.String("peer", p.Name()), slog.Int("connections", s.cfg.ConnectionsMax), slog.Any(protocol.LogError, err))
-	if err := p.Close(CloseOverloaded, "too many connections"); err != nil {
+	if err := p.Close(code, "too many connections"); err != nil {
 		s.log.Debug("close", slog.String("peer", p.Name()), slog.Any(protocol.LogError, err))
 	}
 }

@@ -104,7 +104,7 @@ func parseGrace(p protocol.Params) (time.Duration, error) {
 	case err != nil || !ok:
 		return 0, err
 	case ms > uint64(protocol.GraceMax/time.Millisecond):
-		return 0, invalid("graceMs must be at most %d", protocol.GraceMax/time.Millisecond)
+		return 0, invalid("graceMs must be at most %d", protocol.GraceMax/time.Millisecond).Met("GraceMax")
 	}
 	return max(time.Duration(ms)*time.Millisecond, time.Millisecond), nil
 }

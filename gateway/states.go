@@ -10,10 +10,6 @@ import (
 	"rejoin/snapshot"
 )
 
-// verifiesMax is how many logs the server verifies at a time: each folds a whole
-// one.
-const verifiesMax = 2
-
 func getSnapshot(ctx context.Context, c *conn, r *request) (reply, error) {
 	id, err := session(r.params)
 	if err != nil {
@@ -123,7 +119,7 @@ func verifySession(ctx context.Context, c *conn, r *request) (reply, error) {
 	case c.srv.verifying <- struct{}{}:
 		defer func() { <-c.srv.verifying }()
 	default:
-		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "%d sessions are being verified already", verifiesMax)
+		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "%d sessions are being verified already", protocol.VerifiesMax).Met("VerifiesMax")
 	}
 	report, err := c.srv.folds.Verify(ctx, log)
 	if err != nil {

@@ -50,13 +50,13 @@ func TestVerifySession(t *testing.T) {
 		}
 		l := dial(t, s, false)
 		defer l.close()
-		for range verifiesMax {
+		for range protocol.VerifiesMax {
 			l.call("verify_session", `{"sessionId":"s"}`)
 		}
 		l.quiet()
 		l.fails("verify_session", `{"sessionId":"s"}`, protocol.CodeOverloaded)
 		close(enough)
-		for range verifiesMax {
+		for range protocol.VerifiesMax {
 			if got, want := l.line(), `"result":{"sessionId":"s","clean":true,"epoch":"`+string(testEpoch)+`","floor":1,"head":3,"events":0,"checkpoints":0,"compared":0,"otherFold":0,"commands":0,"stateHash":"","chain":"","problems":[]}}`; !strings.Contains(got, want) {
 				t.Errorf("got %s", got)
 			}

@@ -51,7 +51,14 @@ func (h Health) Err() error {
 	if !h.Refuses() {
 		return nil
 	}
-	return protocol.Errorf(protocol.ReasonJournalUnavailable, "%s; ask again later", h)
+	e := protocol.Errorf(protocol.ReasonJournalUnavailable, "%s; ask again later", h)
+	switch h.Reason {
+	case reasonDiskFull:
+		return e.Met("DiskFullBytes")
+	case reasonShardFull:
+		return e.Met("ShardFullPercent")
+	}
+	return e
 }
 
 // worse returns the one of two that can do less.

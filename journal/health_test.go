@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"rejoin/protocol"
 )
 
 // Every state begins at its threshold and ends some way on the other side of it.
@@ -143,5 +145,29 @@ func TestPace(t *testing.T) {
 	p.tried(now)
 	if !p.due(now.Add(restartPauseMin)) {
 		t.Error("an old restart counts")
+	}
+}
+
+// What a full disk and a full shard refuse says why, and is counted by its limit.
+func TestRefusalsNameTheirLimit(t *testing.T) {
+	const quota = 1000
+	for _, tt := range []struct {
+		name  string
+		h     Health
+		limit string
+	}{
+		{"shard below", shardHealth(HealthOK, quota*protocol.ShardFullPercent/100-1, quota), ""},
+		{"shard at", shardHealth(HealthOK, quota*protocol.ShardFullPercent/100, quota), "ShardFullPercent"},
+		{"disk at", diskHealth(HealthOK, space{free: protocol.DiskFullBytes, size: 1 << 40}), ""},
+		{"disk below", diskHealth(HealthOK, space{free: protocol.DiskFullBytes - 1, size: 1 << 40}), "DiskFullBytes"},
+	} {
+		e, refused := protocol.AsError(tt.h.Err())
+		if refused != (tt.limit != "") {
+			t.Errorf("%s: %v", tt.name, tt.h.Err())
+			continue
+		}
+		if refused && (e.Limit != tt.limit || e.Reason != protocol.ReasonJournalUnavailable || !e.Retryable) {
+			t.Errorf("%s: %+v", tt.name, e)
+		}
 	}
 }

@@ -27,7 +27,11 @@ func ParseMessage(line []byte) Message {
 		return Message{}
 	}
 	if at, f := scan(line, NestingMax); f != faultNone {
-		return refused(Errorf(ReasonParse, "parse error: %s", syntaxError(line, at, f)))
+		e := Errorf(ReasonParse, "parse error: %s", syntaxError(line, at, f))
+		if f == faultNesting {
+			e = Errorf(ReasonParse, "parse error: %s, at most %d levels", syntaxError(line, at, f), NestingMax).Met("NestingMax")
+		}
+		return refused(e)
 	}
 	switch line[i] {
 	case '{':
@@ -64,7 +68,7 @@ func parseBatch(b []byte) Message {
 	var buf [8]member
 	for i := skipSpace(b, 1); i < len(b) && b[i] != ']'; {
 		if len(m.Calls) == BatchMembersMax {
-			return refused(invalidRequest("a batch of more than " + strconv.Itoa(BatchMembersMax)))
+			return refused(invalidRequest("a batch of more than " + strconv.Itoa(BatchMembersMax)).Met("BatchMembersMax"))
 		}
 		end := valueEnd(b, i)
 		call := Call{ID: nullID, Err: invalidRequest("not an object")}

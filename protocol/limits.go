@@ -24,6 +24,12 @@ const (
 	ReadEventsBytesMax    = 8 << 20
 	ConnectionsMaxDefault = 20000 // per server
 	HandshakesMax         = 512   // per tls listener: connections that are not secured yet
+	RefusalsMax           = 256   // surplus connections that are being told so; more are closed at once
+	VerifiesMax           = 2     // verify_session at a time
+	WorkerRequestsMax     = 2048  // in work at a worker besides commands: starts, resumes, stops, titles
+	AdminConnectionsMax   = 16    // to the admin endpoint; more wait in the kernel
+
+	RequestsPerSecondDefault = 1000 // per connection; above it no further request is read for a moment
 )
 
 // Limits of tokens.
@@ -31,10 +37,11 @@ const (
 	TokensMax         = 4096    // in a token file
 	TokenFileBytesMax = 2 << 20 // a token file
 
-	ConnectionsPerTokenDefault = 1000 // of a token file's; the server's own has ConnectionsMaxDefault
-	SessionsPerTokenDefault    = 200  // live ones that a token of a token file started
-	AuthFailuresDefault        = 20   // wrong tokens of one address within AuthFailureWindow
-	AuthSourcesMax             = 4096 // addresses of wrong tokens that are remembered
+	ConnectionsPerTokenDefault = 1000  // of a token file's; the server's own has ConnectionsMaxDefault
+	SessionsPerTokenDefault    = 200   // live ones that a token of a token file started
+	SessionsKeptDefault        = 10000 // of a workspace, live and ended: those that are not deleted
+	AuthFailuresDefault        = 20    // wrong tokens of one address within AuthFailureWindow
+	AuthSourcesMax             = 4096  // addresses of wrong tokens that are remembered
 
 	AuditEntriesQueued = 4096     // that wait to be written to the audit log
 	AuditBytesMax      = 16 << 20 // of its file; then it is rotated
@@ -46,6 +53,7 @@ const (
 	EventBytesDefault    = 8 << 20   // --max-event-bytes: one line of a child
 	EventPreviewBytes    = 1024      // of a line over the limit, kept in its error event
 	StderrTailBytes      = 64 << 10  // of each run, kept beside the data
+	StderrQueuedBytes    = 1 << 20   // per run with stderr events: those that are not durable yet
 	StderrExitBytes      = 2 << 10   // of that, shown in SessionInfo.exit
 	StdinQueueBytesMax   = 16 << 20  // per session: admitted input that the child has not read
 	StdinQueueLinesMax   = 1024      // per session
@@ -53,7 +61,23 @@ const (
 	RecordEventsMax      = 1024      // one group commit
 	PartBytesMax         = 4 << 20   // a larger event is stored in parts
 	SessionsLiveDefault  = 1000      // children at a time per worker
+	CallsOpenMax         = 4096      // per run: commands that wait for the child's answer or are held back
+	RepeatsWaitingMax    = 64        // of one command id, while its record is not durable
+	AnswerBytesMax       = 1 << 20   // an answer to an interaction shares a record with what it resolves
 	RestartsPerWindowMax = 3         // restarts by policy
+)
+
+// Limits of a State; what is over one leaves or is cut, and the state says so.
+const (
+	StateItemsMax   = 500
+	StateItemsBytes = 1 << 20 // of all items as encoded
+	ItemTextBytes   = 64 << 10
+	InteractionsMax = 64 // open ones; a further question is dismissed
+	OpenItemsMax    = 64 // items that still grow
+	NotesMax        = 32
+	NoteBytes       = 1 << 10
+	QueueLinesMax   = 32
+	QueueTextBytes  = 4 << 10
 )
 
 // Limits of the journal's disk. Percentages are of the whole file system, bytes
@@ -78,6 +102,7 @@ const (
 const (
 	AuthTimeoutDefault  = 10 * time.Second // --auth-timeout
 	WriteTimeoutDefault = 60 * time.Second // --write-timeout
+	RequestsBurst       = 2 * time.Second  // of its rate that a connection may use at once after being quiet
 	GraceDefault        = 5 * time.Second  // kill ladder of stop_session
 	GraceServerStop     = 4 * time.Second  // kill ladder of a server stop
 	GraceMax            = 5 * time.Minute

@@ -153,16 +153,3 @@ type FoldVersion struct {
 	Adapter string `json:"adapter"`
 	Version int    `json:"version"`
 }
-
-// Bounds of a State.
-const (
-	StateItemsMax   = 500
-	StateItemsBytes = 1 << 20 // of all items as encoded
-	ItemTextBytes   = 64 << 10
-	InteractionsMax = 64
-	OpenItemsMax    = 64
-	NotesMax        = 32
-	NoteBytes       = 1 << 10
-	QueueLinesMax   = 32
-	QueueTextBytes  = 4 << 10
-)

@@ -13,7 +13,7 @@ import (
 
 // admitted is a command on its way into the journal.
 type admitted struct {
-	waiters []func(error) // repeats of it; at most waitersMax, above it they are refused
+	waiters []func(error) // repeats of it; at most protocol.RepeatsWaitingMax, above it they are refused
 }
 
 // lineExtra is more than a line has besides its command's value.
@@ -70,8 +70,8 @@ func (s *session) admitLocked(in *protocol.CommandInput, result *protocol.SendRe
 	if err := s.meets(in.Expect); err != nil {
 		return err
 	}
-	if !s.stdin.fits(len(value) + lineExtra) {
-		return errStdinFull(s.key.Session)
+	if limit := s.stdin.short(len(value) + lineExtra); limit != "" {
+		return errStdinFull(s.key.Session, limit)
 	}
 	effects, err := s.driver.Admit(s.state, &agent.Request{
 		ID: in.ID, Verb: in.Verb, Value: value, Client: in.Client.Name, Resolved: s.ledger.Resolved,
@@ -156,8 +156,8 @@ func (s *session) repeat(
 	if !waits {
 		return errKnown
 	}
-	if len(a.waiters) >= waitersMax {
-		return protocol.Errorf(protocol.ReasonOverloaded, "command id %s is repeated too often", in.ID)
+	if len(a.waiters) >= protocol.RepeatsWaitingMax {
+		return protocol.Errorf(protocol.ReasonOverloaded, "command id %s: %d repeats of it wait already", in.ID, protocol.RepeatsWaitingMax).Met("RepeatsWaitingMax")
 	}
 	res := *result
 	a.waiters = append(a.waiters, func(err error) {
@@ -203,6 +203,7 @@ func (s *session) meets(want *protocol.Expect) error {
 	return nil
 }
 
-func errStdinFull(session string) *protocol.Error {
-	return protocol.Errorf(protocol.ReasonOverloaded, "session %s does not read its input: the queue is full", session).Met("StdinQueueBytesMax")
+func errStdinFull(session, limit string) *protocol.Error {
+	return protocol.Errorf(protocol.ReasonOverloaded, "session %s does not read its input: the queue is full (%d lines, %d bytes)",
+		session, protocol.StdinQueueLinesMax, protocol.StdinQueueBytesMax).Met(limit)
 }

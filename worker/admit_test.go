@@ -117,7 +117,7 @@ func TestOrderOfChecks(t *testing.T) {
 func TestRepeatsAreBounded(t *testing.T) {
 	s, f, _ := newFakeSession(t, jsonl.Adapter{})
 	ask(s, "c", `1`, nil)
-	for range waitersMax {
+	for range protocol.RepeatsWaitingMax {
 		if got := ask(s, "c", `1`, nil)(); len(got) != 0 {
 			t.Fatalf("got %+v", got)
 		}

@@ -87,9 +87,3 @@ const (
 	registryGiveUp = 10 * time.Minute       // until the last attempt, unless the journal is away
 	registryPause  = 100 * time.Millisecond // after the first failed attempt; doubles up to registryTry
 )
-
-// Bounds of a worker.
-const (
-	opsMax     = 2048 // requests in work besides commands; above it they are refused as overloaded
-	waitersMax = 64   // repeats of one command that wait for its record; above it they are refused as overloaded
-)

@@ -43,6 +43,6 @@
 // # Goroutines
 //
 // A worker has its Run, the spawning thread (spawn_linux.go), the reaper of
-// orphans where it is a subreaper (offspring_linux.go) and at most opsMax requests in work; a child has its supervisor, its exit watcher and one
+// orphans where it is a subreaper (offspring_linux.go) and at most protocol.WorkerRequestsMax requests in work; a child has its supervisor, its exit watcher and one
 // goroutine for each of stdin, stdout and stderr. Run waits for all of them.
 package worker

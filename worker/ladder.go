@@ -125,6 +125,7 @@ func (s *session) ladder() ending {
 	end.code, end.signal = c.reap()
 	if c.group != nil && c.group.OOMKills() > 0 {
 		end.detail = protocol.DetailOOM
+		s.w.counters.outOfMemory.Add(1)
 	}
 	if !end.gone {
 		s.log.Error("processes of the session cannot be killed", slog.Int(protocol.LogPID, c.pid))

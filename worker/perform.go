@@ -24,6 +24,9 @@ func (s *session) perform(effects []agent.Effect) {
 		case e.Release != "":
 			s.release(e.Release)
 		case e.Input != nil:
+			if e.Input.Limit != "" {
+				s.w.counters.met(e.Input.Limit)
+			}
 			s.sayLocked(e.Input)
 		}
 	}

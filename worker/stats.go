@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
 
 	"rejoin/protocol"
@@ -9,6 +11,20 @@ import (
 // counters are what a Worker counts.
 type counters struct {
 	started, killed, failed atomic.Uint64
+	outOfMemory             atomic.Uint64
+
+	mu      sync.Mutex
+	limited map[string]uint64 // by name of the limit; the limits are named in the code
+}
+
+// met counts that a child met a limit.
+func (c *counters) met(limit string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.limited == nil {
+		c.limited = make(map[string]uint64)
+	}
+	c.limited[limit]++
 }
 
 // Stats is what a Worker has counted since it was made, and what it has now.
@@ -17,6 +33,9 @@ type Stats struct {
 	Started uint64         // children
 	Killed  uint64         // of those, that had to be killed with what they left behind
 	Failed  uint64         // starts that came to nothing
+
+	OutOfMemory uint64            // runs that ended at their control group's limit of memory
+	Limited     map[string]uint64 // what of children met a limit, by its name
 }
 
 // Stats counts. Safe for concurrent use.
@@ -24,7 +43,11 @@ func (w *Worker) Stats() Stats {
 	st := Stats{
 		Live:    map[string]int{"starting": 0, "idle": 0, "busy": 0, "waiting": 0},
 		Started: w.counters.started.Load(), Killed: w.counters.killed.Load(), Failed: w.counters.failed.Load(),
+		OutOfMemory: w.counters.outOfMemory.Load(), Limited: make(map[string]uint64),
 	}
+	w.counters.mu.Lock()
+	maps.Copy(st.Limited, w.counters.limited)
+	w.counters.mu.Unlock()
 	w.mu.Lock()
 	sessions := make([]*session, 0, len(w.sessions))
 	for _, s := range w.sessions {

@@ -19,10 +19,9 @@ import (
 
 // Bounds of stderr.
 const (
-	stderrChunk      = 16 << 10
-	stderrLineMax    = 64 << 10 // of a stderr event; longer lines are cut into several
-	stderrPendingMax = 1 << 20  // bytes of stderr events that are not durable yet; above it text is dropped and the next event says how much
-	stderrRunsKept   = 64       // files per session; the oldest runs go first
+	stderrChunk    = 16 << 10
+	stderrLineMax  = 64 << 10 // of a stderr event; longer lines are cut into several
+	stderrRunsKept = 64       // files per session; the oldest runs go first
 )
 
 // stderrTail keeps the last StderrTailBytes of what a run wrote to stderr, in
@@ -268,12 +267,15 @@ func (v *stderrEvents) emit() {
 	v.line = v.line[:0]
 	n := len(text)
 	v.mu.Lock()
-	room := v.pending+n <= stderrPendingMax
+	room := v.pending+n <= protocol.StderrQueuedBytes
 	if room {
 		v.pending += n
 	}
 	v.mu.Unlock()
 	if !room {
+		if v.dropped == 0 {
+			v.s.w.counters.met("StderrQueuedBytes")
+		}
 		v.dropped += int64(n)
 		return
 	}

@@ -42,15 +42,18 @@ func newStdin(f *os.File, h heir) *stdin {
 	return &stdin{f: f, heir: h, partly: make(map[string]bool), wake: make(chan struct{}, 1)}
 }
 
-// fits reports whether a line of about n bytes has room.
-func (q *stdin) fits(n int) bool {
+// short names the limit that leaves no room for a line of about n bytes; empty:
+// it fits.
+func (q *stdin) short(n int) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.fitsLocked(n)
-}
-
-func (q *stdin) fitsLocked(n int) bool {
-	return q.lines < protocol.StdinQueueLinesMax && q.bytes+n <= protocol.StdinQueueBytesMax
+	switch {
+	case q.lines >= protocol.StdinQueueLinesMax:
+		return "StdinQueueLinesMax"
+	case q.bytes+n > protocol.StdinQueueBytesMax:
+		return "StdinQueueBytesMax"
+	}
+	return ""
 }
 
 // reserve takes room for a line that fits, or for one of rejoin's own: of those

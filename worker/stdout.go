@@ -109,6 +109,7 @@ func (o *stdout) fill(b *batch, line []byte, err error) error {
 			preview := append([]byte(nil), o.lines.Preview(protocol.EventPreviewBytes)...)
 			var n int64
 			n, err = o.lines.SkipLine()
+			o.s.w.counters.met("EventBytesDefault")
 			b.add(protocol.SourceBroker, protocol.LineTooLong(n, preview))
 			if err != nil {
 				return err
@@ -159,6 +160,7 @@ func (o *stdout) append(b *batch) bool {
 		}
 		_, err := s.add(p.source, command, body, nil)
 		if errors.Is(err, journal.ErrEventTooLarge) {
+			s.w.counters.met("EventBytesDefault")
 			_, err = s.add(protocol.SourceBroker, "", protocol.LineTooLong(int64(len(body)), body[:min(len(body), protocol.EventPreviewBytes)]), nil)
 		}
 		if err != nil {

@@ -55,7 +55,7 @@ type Worker struct {
 	census    *census
 	announcer *announcer
 	counters  counters
-	ops       chan struct{} // capacity opsMax; full: the request is refused
+	ops       chan struct{} // capacity protocol.WorkerRequestsMax; full: the request is refused
 
 	wg sync.WaitGroup // ops and sessions; added to under mu while not stopping
 
@@ -93,7 +93,7 @@ func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
 		offspring: o, forker: newForker(o, cfg.Logger), census: newCensus(p.instance), announcer: newAnnouncer(),
-		ops: make(chan struct{}, opsMax), sessions: make(map[protocol.Key]*session),
+		ops: make(chan struct{}, protocol.WorkerRequestsMax), sessions: make(map[protocol.Key]*session),
 	}, nil
 }
 
@@ -194,7 +194,7 @@ func (w *Worker) spend(f func()) error {
 	select {
 	case w.ops <- struct{}{}:
 	default:
-		return protocol.Errorf(protocol.ReasonOverloaded, "too many requests in work")
+		return protocol.Errorf(protocol.ReasonOverloaded, "more than %d requests are in work", protocol.WorkerRequestsMax).Met("WorkerRequestsMax")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

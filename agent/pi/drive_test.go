@@ -658,12 +658,12 @@ func TestRefusals(t *testing.T) {
 // A child that answers nothing is given no more than the bound.
 func TestOpenCommandsAreBounded(t *testing.T) {
 	k := newDesk(t)
-	for i := range agent.CallsOpenMax {
+	for i := range protocol.CallsOpenMax {
 		k.must("a", fmt.Sprint("c", i), "", `{"type":"compact"}`)
 	}
 	k.log, k.stdin = nil, nil
 	k.refused(k.send("a", "more", "", `{"type":"compact"}`), protocol.ReasonOverloaded)
-	for i := range agent.CallsOpenMax {
+	for i := range protocol.CallsOpenMax {
 		k.hear(ok(fmt.Sprint(i+1), "compact"))
 	}
 	k.log = nil
@@ -672,5 +672,24 @@ func TestOpenCommandsAreBounded(t *testing.T) {
 	record, command, _ := k.d.Hear(k.s, []byte(ok("1", "compact")))
 	if string(record) != `{"type":"response","command":"compact","success":true}` || command != "" {
 		t.Errorf("%s of %q", record, command)
+	}
+}
+
+// An answer shares its record with what it resolves: it has a length of its own.
+func TestAnswerBytesMax(t *testing.T) {
+	k := newDesk(t)
+	k.hear(question)
+	answer := func(n int) string {
+		head, tail := `{"type":"extension_ui_response","id":"r1","confirmed":true,"pad":"`, `"}`
+		return head + strings.Repeat("x", n-len(head)-len(tail)) + tail
+	}
+	e := k.send("a", "over", "", answer(protocol.AnswerBytesMax+1))
+	k.refused(e, protocol.ReasonTooLarge)
+	if e.Limit != "AnswerBytesMax" || !strings.Contains(e.Message, "1048576") || len(k.s.Pending) != 1 {
+		t.Errorf("refused with %+v, %d open", e, len(k.s.Pending))
+	}
+	k.must("a", "at", "", answer(protocol.AnswerBytesMax))
+	if len(k.s.Pending) != 0 {
+		t.Errorf("%d open", len(k.s.Pending))
 	}
 }

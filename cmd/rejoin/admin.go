@@ -23,7 +23,6 @@ import (
 )
 
 const (
-	adminConnectionsMax = 16      // a few scrapers and a person; more wait in the kernel
 	adminHeaderBytesMax = 8 << 10 // of a request
 	adminHeaderTimeout  = 5 * time.Second
 	adminIdleTimeout    = time.Minute
@@ -73,7 +72,7 @@ func (s *server) openAdmin() error {
 	if at, ok := ln.Addr().(*net.TCPAddr); !s.cfg.insecure && (!ok || !at.IP.IsLoopback()) {
 		return errors.Join(fmt.Errorf("admin: %s does not lead to this machine alone", s.cfg.Admin), ln.Close())
 	}
-	a := &admin{ln: &limitedListener{Listener: ln, places: make(chan struct{}, adminConnectionsMax), closed: make(chan struct{})}}
+	a := &admin{ln: &limitedListener{Listener: ln, places: make(chan struct{}, protocol.AdminConnectionsMax), closed: make(chan struct{})}}
 	a.http = &http.Server{
 		Handler: a.handler(s), ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: adminIdleTimeout, MaxHeaderBytes: adminHeaderBytesMax,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -94,7 +93,7 @@ func (a *admin) handler(s *server) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: adminConnectionsMax}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: protocol.AdminConnectionsMax}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, a.unready(s)) })
 	// Not cmdline: a token may stand in it.

@@ -54,7 +54,7 @@ var (
 	mSubscriptions = define(gauge, "rejoin_subscriptions", "Subscriptions, caught up or behind what the journal holds.", "state")
 	mRequests      = define(counter, "rejoin_requests_total", "Requests by method.", "method")
 	mErrors        = define(counter, "rejoin_errors_total", "Requests that were answered with an error, by reason.", "reason")
-	mRefused       = define(counter, "rejoin_refused_total", "What met a limit, by the limit's name.", "limit")
+	mRefused       = define(counter, "rejoin_refused_total", "What met a limit and was refused, held back, cut or shortened, by the limit's name.", "limit")
 	mBytes         = define(counter, "rejoin_sent_bytes_total", "Bytes that clients' connections took, before TLS.")
 	mEvents        = define(counter, "rejoin_sent_events_total", "Events that were given to connections.")
 	mSnapshots     = define(counter, "rejoin_sent_snapshots_total", "Snapshots that were given to subscriptions.")
@@ -91,6 +91,7 @@ var (
 	mRestarts    = define(counter, "rejoin_restarts_total", "Sessions that a policy brought back.")
 	mStarted     = define(counter, "rejoin_children_started_total", "Children that were started.")
 	mKilled      = define(counter, "rejoin_children_killed_total", "Children that had to be killed, they or what they left behind.")
+	mOOM         = define(counter, "rejoin_children_out_of_memory_total", "Runs that ended with processes killed at their limit of memory.")
 	mFailed      = define(counter, "rejoin_children_failed_total", "Programs that could not be started.")
 )
 
@@ -107,12 +108,20 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	mBuild.send(ch, 1, version(), s.node.Durability().String())
 	refused := collectGateway(ch, s.gateway.Stats())
 	s.collectListeners(ch, refused)
+	children := s.worker.Stats()
+	for limit, n := range children.Limited {
+		refused[limit] += n
+	}
+	sessions := s.broker.Stats()
+	if sessions.Spent > 0 {
+		refused["RestartsPerWindowMax"] += sessions.Spent
+	}
 	mRefused.sendEach(ch, refused)
 	if s.audit != nil {
 		mAuditLost.send(ch, float64(s.audit.Lost()))
 	}
 	collectJournal(ch, s.node.Stats(), s.node.Usage())
-	collectSessions(ch, s.broker.Stats(), s.worker.Stats(), s.checkpoints.Stats())
+	collectSessions(ch, sessions, children, s.checkpoints.Stats())
 }
 
 // collectGateway returns what was refused, for others to add to.
@@ -190,5 +199,6 @@ func collectSessions(ch chan<- prometheus.Metric, b broker.Stats, w worker.Stats
 	mRestarts.send(ch, float64(b.Restarts))
 	mStarted.send(ch, float64(w.Started))
 	mKilled.send(ch, float64(w.Killed))
+	mOOM.send(ch, float64(w.OutOfMemory))
 	mFailed.send(ch, float64(w.Failed))
 }

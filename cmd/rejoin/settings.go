@@ -98,7 +98,9 @@ type limits struct {
 
 	SessionsPerToken    int `yaml:"sessionsPerToken"` // of each token of the token file
 	ConnectionsPerToken int `yaml:"connectionsPerToken"`
-	AuthFailures        int `yaml:"authFailures"` // wrong tokens of an address in a minute
+	SessionsKept        int `yaml:"sessionsKept"`      // of a workspace, live and ended
+	RequestsPerSecond   int `yaml:"requestsPerSecond"` // of a connection; faster ones wait
+	AuthFailures        int `yaml:"authFailures"`      // wrong tokens of an address in a minute
 }
 
 const (
@@ -128,6 +130,7 @@ func defaultSettings() settings {
 			AuthTimeout: duration(protocol.AuthTimeoutDefault), WriteTimeout: duration(protocol.WriteTimeoutDefault),
 			MaxConnections: protocol.ConnectionsMaxDefault, MaxSessions: protocol.SessionsLiveDefault,
 			SessionsPerToken: protocol.SessionsPerTokenDefault, ConnectionsPerToken: protocol.ConnectionsPerTokenDefault,
+			SessionsKept: protocol.SessionsKeptDefault, RequestsPerSecond: protocol.RequestsPerSecondDefault,
 			AuthFailures: protocol.AuthFailuresDefault,
 		},
 		Cgroups: cgroupsAuto, LogFormat: "text", LogLevel: "info",
@@ -221,7 +224,7 @@ func (s *settings) brokerConfig() broker.Config {
 	return broker.Config{
 		Agents: s.Agents, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
 		AllowArgv: s.AllowArgv, EnvAllow: s.EnvAllow, DataDir: s.dataDir, Version: version(),
-		TokenFile: s.tokensFile(), SessionsPerToken: s.Limits.SessionsPerToken,
+		TokenFile: s.tokensFile(), SessionsPerToken: s.Limits.SessionsPerToken, SessionsKept: s.Limits.SessionsKept,
 	}
 }
 
@@ -352,6 +355,8 @@ func (s *settings) resolveLimits() error {
 	orDefault(&l.MaxSessions, d.MaxSessions)
 	orDefault(&l.SessionsPerToken, d.SessionsPerToken)
 	orDefault(&l.ConnectionsPerToken, d.ConnectionsPerToken)
+	orDefault(&l.SessionsKept, d.SessionsKept)
+	orDefault(&l.RequestsPerSecond, d.RequestsPerSecond)
 	orDefault(&l.AuthFailures, d.AuthFailures)
 	switch {
 	case l.MaxRequestBytes < requestBytesMin || l.MaxRequestBytes > requestBytesMax:
@@ -370,6 +375,10 @@ func (s *settings) resolveLimits() error {
 		return errors.New("sessionsPerToken must be positive")
 	case l.ConnectionsPerToken < 0:
 		return errors.New("connectionsPerToken must be positive")
+	case l.SessionsKept < 0:
+		return errors.New("sessionsKept must be positive")
+	case l.RequestsPerSecond < 0:
+		return errors.New("requestsPerSecond must be positive")
 	case l.AuthFailures < 0:
 		return errors.New("authFailures must be positive")
 	}

@@ -173,7 +173,8 @@ func (s *server) assemble(ctx context.Context) error {
 		RequestBytesMax: int(s.cfg.Limits.MaxRequestBytes), AuthTimeout: time.Duration(s.cfg.Limits.AuthTimeout),
 		WriteTimeout: time.Duration(s.cfg.Limits.WriteTimeout), ConnectionsMax: s.cfg.Limits.MaxConnections,
 		ConnectionsPerToken: s.cfg.Limits.ConnectionsPerToken, AuthFailures: s.cfg.Limits.AuthFailures,
-		ServerID: s.node.Instance(), Version: version(), Containment: s.containment.Status, Logger: s.log,
+		RequestsPerSecond: s.cfg.Limits.RequestsPerSecond,
+		ServerID:          s.node.Instance(), Version: version(), Containment: s.containment.Status, Logger: s.log,
 	}, s.broker, s.node.Hub(), s.node, folds)
 	if err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"go/importer"
 	"go/token"
 	"go/types"
+	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,6 +85,86 @@ func TestLimitsHaveRows(t *testing.T) {
 			t.Errorf("limit %s has no row in docs/ARCHITECTURE.md", name)
 		}
 	}
+}
+
+// TestLimitsAreKept: docs/limits.md says of each limit what happens at it, what
+// counts it and which test reaches it; the test is there, the metric is
+// documented, and what is counted by its own name is counted in the code.
+func TestLimitsAreKept(t *testing.T) {
+	inCode, seen, tests, counted := limits(t), map[string]bool{}, testNames(t), texts(t)
+	operations := read(t, "docs/operations.md")
+	for _, row := range rows(read(t, "docs/limits.md")) {
+		name := strings.Trim(row[0], "`")
+		if _, known := inCode[name]; !known || seen[name] || len(row) != 4 {
+			t.Errorf("docs/limits.md: %q is no limit, there twice, or has not four columns", row[0])
+			continue
+		}
+		seen[name] = true
+		for _, test := range strings.Split(row[3], ", ") {
+			if !tests[strings.Trim(test, "`")] {
+				t.Errorf("%s: there is no test %s", name, test)
+			}
+		}
+		if row[1] == "" {
+			t.Errorf("%s: what happens at it?", name)
+		}
+		metrics := metricPattern.FindAllStringSubmatch(row[2], -1)
+		if len(metrics) == 0 && !strings.HasPrefix(row[2], "– ") {
+			t.Errorf("%s: %q is no metric and does not say why there is none", name, row[2])
+		}
+		for _, m := range metrics {
+			if !strings.Contains(operations, "| `"+m[1]+"` |") {
+				t.Errorf("%s: metric %s is not in docs/operations.md", name, m[1])
+			}
+			label := m[2]
+			if label == "" {
+				label = name
+			}
+			if m[1] == "rejoin_refused_total" && !counted[label] {
+				t.Errorf("%s: nothing in the code counts under the name %s", name, label)
+			}
+		}
+	}
+	for name := range inCode {
+		if !seen[name] {
+			t.Errorf("limit %s has no row in docs/limits.md", name)
+		}
+	}
+}
+
+// metricPattern finds a metric, and the limit by which it counts if another's.
+var metricPattern = regexp.MustCompile("`(rejoin_[a-z_]+)(?:\\{(?:limit|reason)=\"(\\w+)\"\\})?`")
+
+// texts are the string literals of the product.
+func texts(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, f := range sources(t) {
+		if f.Test || strings.HasPrefix(f.Path, "tests/") {
+			continue
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				all[strings.Trim(lit.Value, "`\"")] = true
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// testNames are the tests that there are, as "gateway TestOverload".
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, f := range sources(t) {
+		for _, d := range f.File.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.Test && fn.Recv == nil {
+				all[path.Dir(f.Path)+" "+fn.Name.Name] = true
+			}
+		}
+	}
+	return all
 }
 
 // limits evaluates the constants of protocol/limits.go.

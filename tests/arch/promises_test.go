@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,14 +89,7 @@ func provedBy(f *ast.File) []string {
 
 // TestPromisesNameTestsThatExist looks up each "folder TestName" of the table.
 func TestPromisesNameTestsThatExist(t *testing.T) {
-	exist := map[string]bool{}
-	for _, f := range sources(t) {
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && f.Test && fn.Recv == nil {
-				exist[path.Dir(f.Path)+" "+fn.Name.Name] = true
-			}
-		}
-	}
+	exist := testNames(t)
 	for id, row := range promises(t) {
 		found := 0
 		for _, m := range testName.FindAllStringSubmatch(row[2], -1) {

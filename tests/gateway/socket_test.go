@@ -50,7 +50,8 @@ func TestRefusalsReachTheClient(t *testing.T) {
 
 	c = dialURL(t, url)
 	c.ask(`{"type":"ping","timestamp":5}`, `{"type":"pong","timestamp":5}`)
-	c.ended() // not authenticated in time
+	c.expect(`"code":-32001,"message":"not authenticated within 200ms"`)
+	c.ended()
 }
 
 // A connection that its client resets is given up, though it is quiet; one whose
@@ -150,6 +151,11 @@ func TestSurplusConnection(t *testing.T) {
 	surplus := dialURL(t, url)
 	surplus.expect(`"id":null,"error":{"code":-32005`)
 	surplus.ended()
+	// Whatever a surplus client sends before it reads does not take the answer away.
+	busy := dialURL(t, url)
+	busy.write(strings.Repeat(`{"id":1,"method":"ping"}`+"\n", 5000))
+	busy.expect(`"id":null,"error":{"code":-32005,"message":"more than 1 connections"`)
+	busy.ended()
 	c.ask(`{"id":1,"method":"ping"}`, `pong`)
 }
 

@@ -3,6 +3,12 @@ package security
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -122,5 +128,73 @@ func TestWrongTokens(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// metricsOf is what the admin endpoint of a server tells.
+func metricsOf(t *testing.T, s *harness.Server) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.Dir, "server.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready struct{ Admin string }
+	if err := json.Unmarshal(b, &ready); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(harness.Context(t), http.MethodGet, ready.Admin+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// A workspace has so many sessions, live and ended; a deleted one makes room, and
+// another workspace has its own. Who sends faster than the rate waits and loses nothing.
+// Both are counted.
+func TestSessionsKept(t *testing.T) {
+	o := withEcho(t, "limits: {sessionsKept: 2, requestsPerSecond: 100}")
+	o.Args = append(o.Args, "--admin", "127.0.0.1:0")
+	s := harness.Start(t, o)
+	c := as(t, s, addToken(t, s.Dir, "ann", "operator", "w"))
+	first := start(t, c).ID
+	start(t, c)
+	do[json.RawMessage](t, c, "stop_session", map[string]any{"sessionId": first})
+	refused(t, c, -32005, "start_session", nil) // an ended one counts
+	do[json.RawMessage](t, c, "resume_session", map[string]any{"sessionId": first})
+	start(t, as(t, s, addToken(t, s.Dir, "bob", "operator", "other")))
+	do[json.RawMessage](t, c, "delete_session", map[string]any{"sessionId": first})
+	start(t, c)
+	refused(t, c, -32005, "start_session", nil)
+
+	w := harness.DialWire(t, s)
+	w.Authenticate(s.Token())
+	const n = 250 // 200 at once, the rest at 100 a second
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", i)
+	}
+	w.Send(all.String())
+	for i := range n {
+		if line := w.Line(); !strings.Contains(line, fmt.Sprintf(`"id":%d,"result"`, i)) {
+			t.Fatalf("answer %d: %s", i, line)
+		}
+	}
+	text := metricsOf(t, s)
+	for limit, least := range map[string]float64{"SessionsKeptDefault": 2, "RequestsPerSecondDefault": 1} {
+		_, rest, found := strings.Cut(text, `rejoin_refused_total{limit="`+limit+`"} `)
+		line, _, _ := strings.Cut(rest, "\n")
+		if got, err := strconv.ParseFloat(line, 64); !found || err != nil || got < least {
+			t.Errorf("%s is counted %q times, want at least %v", limit, line, least)
+		}
 	}
 }
