@@ -162,7 +162,21 @@ func (v *verification) collect(ctx context.Context, tail journal.Tail) (anchored
 		}
 		v.due = append(v.due, c)
 	}
+	v.skip(tail.Epoch, anchored)
 	return anchored, nil
+}
+
+// skip leaves out the checkpoints that the log has been trimmed past: a server
+// that was killed between the trim and their removal leaves them behind, and
+// nothing tells any more what came after them. The newest one before the floor
+// is what the log hangs on, unless another fold made that.
+func (v *verification) skip(epoch protocol.Epoch, anchored bool) {
+	for len(v.due) > 1 && v.due[1].seq < v.Floor {
+		v.due = v.due[1:]
+	}
+	if anchored && len(v.due) > 0 && v.due[0].epoch == epoch && v.due[0].seq+1 < v.Floor {
+		v.due = v.due[1:]
+	}
 }
 
 // readPages reads the first n pages of the ledger.

@@ -117,6 +117,62 @@ func TestLostCheckpoints(t *testing.T) {
 	}
 }
 
+// TestCheckpointsTrimmedPast: a server that is killed between a trim and the
+// removal of the checkpoints before it leaves them behind. They are no damage,
+// whichever fold made them.
+func TestCheckpointsTrimmedPast(t *testing.T) {
+	one, two := counting{version: 1}, counting{version: 2}
+	for name, c := range map[string]struct {
+		second, verifies counting // the fold of the run that trims, and verify's
+		compared         bool
+	}{
+		"one fold":                          {one, one, true},
+		"left by another fold":              {two, two, true},
+		"the log hangs on one of another's": {two, one, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := newNode(t)
+			st := prompt(t, node)
+			k := begin(t, node, "s", st, one, snapshot.Retention{})
+			for range 4 {
+				k.say(50)
+				k.flush()
+			}
+			k.tell(sessionEnd)
+			k.finish()
+			left := make(map[string][]byte)
+			for _, name := range checkpoints(k) {
+				left[name] = mustGet(t, k, []string{name}, "")
+			}
+			h, err := snapshot.NewReader(node, snapshot.Folds{"jsonl": c.second}, 0).Load(k.ctx, k.log, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.open("", 0, `{"type":"session_resumed","run":2}`)
+			again := keep(k.book, st, c.second, small, h)
+			again.apply(&k.events[len(k.events)-1])
+			for range 4 {
+				again.say(50)
+				again.flush()
+			}
+			again.tell(sessionEnd)
+			again.finish()
+			if floor, err := node.Floor(k.ctx, k.log); err != nil || floor < 210 || len(left) < 2 {
+				t.Fatalf("floor %d, %v; %d checkpoints of the first run", floor, err, len(left))
+			}
+			for name, blob := range left {
+				if err := node.Snaps().Put(k.ctx, k.log, name, blob); err != nil {
+					t.Fatal(err)
+				}
+			}
+			report, err := snapshot.NewReader(node, snapshot.Folds{"jsonl": c.verifies}, 0).Verify(k.ctx, k.log)
+			if err != nil || len(report.Problems) > 0 || (report.Compared > 0) != c.compared {
+				t.Errorf("verify: %+v, %v", report, err)
+			}
+		})
+	}
+}
+
 // TestNoTrimInDoubt: as long as a kept checkpoint cannot be read, nothing is
 // trimmed before two newer ones were stored and read back.
 func TestNoTrimInDoubt(t *testing.T) {
