@@ -9,7 +9,7 @@ import (
 )
 
 // foldVersion changes whenever this fold makes another state of the same events.
-const foldVersion = 1
+const foldVersion = 2
 
 // FoldVersion grows with this fold and with pi's.
 func (Adapter) FoldVersion() int { return pi.FoldVersion + foldVersion }
@@ -28,6 +28,7 @@ func (Adapter) Fold(s *protocol.State, e *protocol.Event) {
 			mode = "snapshot"
 		}
 		agent.SetNote(s, "messageUpdates", mode)
+	case "extension_ui_request": // rpi asks nothing, and nobody could answer
 	case "agent_end": // there is no agent_settled
 		pi.EndTurn(s, e)
 	case "retry_scheduled":

@@ -57,6 +57,11 @@ func TestFold(t *testing.T) {
 			`"status":"","model":"m","extra":{"agentSession":"s","thinking":"low"}`,
 		},
 		{
+			"a question that nobody could answer",
+			[]string{`{"type":"extension_ui_request","id":"q","method":"confirm","title":"t"}`},
+			`"status":""`,
+		},
+		{
 			"a model that is an object",
 			[]string{`{"type":"response","id":1,"status":"ok","result":{"model":{"id":"m2"}}}`},
 			`"status":"","model":"m2"`,
