@@ -40,9 +40,12 @@ func TestAttemptsAreBounded(t *testing.T) {
 	now := time.Now()
 	first := netip.MustParsePrefix("192.0.2.1/32")
 	for i := range protocol.AuthSourcesMax + 10 {
-		a.failed(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32), now)
+		forgot := a.failed(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32), now)
 		if i == 5 {
 			a.failed(first, now)
+		}
+		if want := i >= protocol.AuthSourcesMax-1; forgot != want { // first has a place, too
+			t.Fatalf("source %d: forgot another: %v, want %v", i, forgot, want)
 		}
 	}
 	a.failed(netip.MustParsePrefix("10.0.1.0/32"), now) // moves it to the front

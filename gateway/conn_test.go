@@ -227,7 +227,12 @@ func TestOverload(t *testing.T) {
 		if n := len(inWork); n != protocol.RequestsInWorkMax {
 			t.Errorf("%d in work", n)
 		}
+		wantMet(t, s, "RequestsQueuedMax", 0)
 		m := l.fails("send", `{"sessionId":"s0","command":0}`, protocol.CodeOverloaded)
+		wantMet(t, s, "RequestsQueuedMax", 1)
+		if !strings.Contains(m.Error.Message, "more than 64 requests") {
+			t.Errorf("message %q", m.Error.Message)
+		}
 		if m.Error.Data["retryable"] != true {
 			t.Errorf("data %v", m.Error.Data)
 		}
@@ -401,6 +406,7 @@ func TestUnreadResponsesStopTheReader(t *testing.T) {
 		if limit := protocol.ResponseBytesQueued + 2<<20; held > limit {
 			t.Errorf("%d bytes of responses, want at most %d", held, limit)
 		}
+		wantMet(t, s, "ResponseBytesQueued", 1)
 		l.line()
 		l.close()
 		if n := <-sent; n == 1000 {

@@ -205,3 +205,11 @@ func TestReadEventsBytes(t *testing.T) {
 		}
 	})
 }
+
+// wantMet wants that a limit was counted so often.
+func wantMet(t *testing.T, s *Server, limit string, want uint64) {
+	t.Helper()
+	if n := s.Stats().Refused[limit]; n != want {
+		t.Errorf("%s is counted %d times, want %d", limit, n, want)
+	}
+}

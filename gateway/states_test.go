@@ -55,6 +55,7 @@ func TestVerifySession(t *testing.T) {
 		}
 		l.quiet()
 		l.fails("verify_session", `{"sessionId":"s"}`, protocol.CodeOverloaded)
+		wantMet(t, s, "VerifiesMax", 1)
 		close(enough)
 		for range protocol.VerifiesMax {
 			if got, want := l.line(), `"result":{"sessionId":"s","clean":true,"epoch":"`+string(testEpoch)+`","floor":1,"head":3,"events":0,"checkpoints":0,"compared":0,"otherFold":0,"commands":0,"stateHash":"","chain":"","problems":[]}}`; !strings.Contains(got, want) {

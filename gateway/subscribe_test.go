@@ -297,7 +297,9 @@ func TestSubscriptionsMax(t *testing.T) {
 			l.result("subscribe", `{"sessionId":"s"}`)
 			l.next()
 		}
+		wantMet(t, s, "SubscriptionsMax", 0)
 		l.fails("subscribe", `{"sessionId":"s"}`, protocol.CodeOverloaded)
+		wantMet(t, s, "SubscriptionsMax", 1)
 	})
 }
 

@@ -76,7 +76,9 @@ func TestWatchBounds(t *testing.T) {
 		for range protocol.WatchesMax {
 			l.result("watch_sessions", `{}`)
 		}
+		wantMet(t, s, "WatchesMax", 0)
 		l.fails("watch_sessions", `{}`, protocol.CodeOverloaded)
+		wantMet(t, s, "WatchesMax", 1)
 		l.close()
 		if n := w.feed.len(); n != 0 {
 			t.Errorf("%d watchers are left", n)

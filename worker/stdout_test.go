@@ -54,6 +54,9 @@ func TestStdoutBatches(t *testing.T) {
 	if !slices.Equal(got, want) || out.truncated {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
+	if n := s.w.Stats().Limited["EventBytesDefault"]; n != 1 {
+		t.Errorf("a line over the limit is counted %d times", n)
+	}
 	if !slices.Equal(f.sources, []protocol.Source{0, 0, 1, 1, 0}) {
 		t.Errorf("sources: %v", f.sources)
 	}

@@ -158,7 +158,7 @@ func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for _, f := range sources(t) {
-		for _, d := range f.File.Decls {
+		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && f.Test && fn.Recv == nil {
 				all[path.Dir(f.Path)+" "+fn.Name.Name] = true
 			}
