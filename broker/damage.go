@@ -15,16 +15,22 @@ import (
 // may have taken a log's end.
 const reasonDamaged = "damaged"
 
-// heal makes registry and logs agree again after a start that found damage: a
-// log without an entry gets one, what a delete or a trim removed and damage
-// brought back is removed again. What the logs of the sessions lack is recovery's.
+// heal makes registry and logs agree again after damage: a log without an entry
+// gets one, what a delete or a trim removed and damage brought back is removed
+// again. What the logs of the sessions lack is recovery's. Damage is what the
+// start found, or a log without an entry: an entry is made before its log and
+// outlives it, but a lost block at the end of the registry shows in nothing else.
 func (b *Broker) heal(ctx context.Context) error {
-	if len(b.node.Damage()) == 0 {
-		return nil
-	}
 	logs, err := b.node.Logs(ctx)
 	if err != nil {
 		return fmt.Errorf("look for sessions without an entry: %w", err)
+	}
+	damaged := len(b.node.Damage()) > 0
+	for l := range logs {
+		damaged = damaged || b.registry.record(l.Key) == nil
+	}
+	if !damaged {
+		return nil
 	}
 	for l, messages := range logs {
 		rec := b.registry.record(l.Key)

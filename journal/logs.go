@@ -10,7 +10,7 @@ import (
 )
 
 // Logs returns every log that has a record, in no order, with how many messages
-// it holds. It is for starts after damage: it asks the server for all subjects.
+// it holds. It is for starts: it asks the server for all subjects.
 // Errors: ErrUnavailable, ctx's.
 func (n *Node) Logs(ctx context.Context) (map[Log]uint64, error) {
 	out := make(map[Log]uint64)
