@@ -238,8 +238,13 @@ func TestFlagsAreDocumented(t *testing.T) {
 	}
 	documented := map[string]bool{}
 	for line := range strings.Lines(string(doc)) {
-		if rest, ok := strings.CutPrefix(line, "| `--"); ok {
-			name := strings.FieldsFunc(rest, func(r rune) bool { return r == ' ' || r == '`' })[0]
+		cell, ok := strings.CutPrefix(line, "| `--")
+		if !ok {
+			continue
+		}
+		cell, _, _ = strings.Cut(cell, " | ")
+		for _, flag := range strings.Split(cell, "`--") {
+			name := strings.FieldsFunc(flag, func(r rune) bool { return r == ' ' || r == '`' })[0]
 			documented[name] = true
 			if !known[name] {
 				t.Errorf("docs/operations.md has --%s, `rejoin serve` has not", name)

@@ -50,7 +50,7 @@ func TestStalledReaders(t *testing.T) {
 	if beside.behind < behind {
 		t.Errorf("a stalled reader was only %d bytes behind", beside.behind)
 	}
-	if grown := beside.peak - connected; grown >= growth {
+	if grown := beside.peak - connected; grown >= growth && !harness.RaceDetector { // which needs memory of its own
 		t.Errorf("the server grew by %d MiB", grown>>20)
 	}
 	began := time.Now()
