@@ -55,15 +55,16 @@ func (b *Breach) Unwrap() error { return b.Err }
 // Validate runs every check; each breach is a *Breach, all are joined.
 func (h *History) Validate() error { return h.run(Checks()) }
 
-// ValidateViews runs the checks that need neither log nor books, for a history
-// that cannot be completed.
-func (h *History) ValidateViews() error {
+// ValidatePart runs the checks that need no log, for a history that cannot be
+// completed.
+func (h *History) ValidatePart() error {
 	return h.run([]Check{
 		{"I-G1", "CheckOrder", CheckOrder},
 		{"I-A1", "CheckIsolation", CheckIsolation},
 		{"I-J4", "CheckExactlyOnce", CheckExactlyOnce},
 		{"I-S3", "CheckAttach", CheckAttach},
 		{"I-G3", "CheckSameBytes", CheckSameBytes},
+		{"I-B2", "CheckOneOwner", CheckOneOwner},
 	})
 }
 

@@ -130,8 +130,13 @@ var bads = []bad{
 	{"CheckExactlyOnce", "a snapshot behind what was delivered", func(h *History) {
 		h.Views[0].Frames = append(h.Views[0].Frames, Frame{Kind: Snapshot, Sub: 1, Session: "s", Epoch: epoch1, Seq: 2, Reason: "trimmed"})
 	}},
+	{"CheckExactlyOnce", "a state that is not whole though nothing is lost", func(h *History) { h.Views[3].Frames[1].Reason = "damaged" }},
 	{"CheckAttach", "an event before the snapshot", func(h *History) { h.Views[3].Frames = slices.Delete(h.Views[3].Frames, 1, 2) }},
 	{"CheckAttach", "one skipped after the snapshot", func(h *History) { h.Views[3].Frames = slices.Delete(h.Views[3].Frames, 3, 4) }},
+	{"CheckAttach", "synced past the snapshot", func(h *History) {
+		f := h.Views[3].Frames
+		h.Views[3].Frames = []Frame{f[0], f[1], {Kind: Synced, Sub: f[1].Sub, Session: "s", Seq: f[1].Seq + 1}}
+	}},
 	{"CheckAttach", "a snapshot unasked", func(h *History) {
 		h.Views[0].Frames = append(h.Views[0].Frames, Frame{Kind: Snapshot, Sub: 1, Session: "s", Epoch: epoch1, Seq: 6, Reason: "requested"})
 	}},

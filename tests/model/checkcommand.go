@@ -34,12 +34,12 @@ func CheckOnceCommand(h *History) error {
 		return err
 	}
 	for id, at := range admitted {
-		if len(at) > 1 {
+		if len(at) > 1 && len(h.kept(at)) > 1 {
 			return fmt.Errorf("command %s was admitted at %v", id, at)
 		}
 	}
 	for id, c := range h.Commands {
-		if err := c.once(); err != nil {
+		if err := c.once(h.lostAnywhere); err != nil {
 			return fmt.Errorf("command %s: %w", id, err)
 		}
 	}
@@ -47,6 +47,9 @@ func CheckOnceCommand(h *History) error {
 	for _, b := range h.Books {
 		for _, line := range b.Read {
 			id := orderID(line)
+			if len(h.kept(admitted[id])) < len(admitted[id]) {
+				continue // its admission was lost: it may have come again
+			}
 			if run, ok := received[id]; ok {
 				return fmt.Errorf("command %s reached the child of run %d and that of run %d", id, run, b.Run)
 			}
@@ -56,8 +59,14 @@ func CheckOnceCommand(h *History) error {
 	return nil
 }
 
-// once judges the answers under one id: all the same; a fresh one only first.
-func (c *Command) once() error {
+// kept returns those places whose events were not lost.
+func (h *History) kept(at places) places {
+	return slices.DeleteFunc(slices.Clone(at), h.lostAnywhere)
+}
+
+// once judges the answers under one id: all the same; a fresh one only first. An
+// answer whose event was lost since says nothing of later ones.
+func (c *Command) once(lost func(seq uint64) bool) error {
 	var seq uint64
 	fresh := 0
 	for _, a := range c.Answers {
@@ -66,6 +75,8 @@ func (c *Command) once() error {
 			return errors.New("the same payload was called a conflict")
 		case a.Seq == 0:
 			continue // refused: it may be admitted later
+		case lost(a.Seq):
+			continue
 		case seq != 0 && a.Seq != seq:
 			return fmt.Errorf("was answered %d and %d", seq, a.Seq)
 		}
@@ -95,7 +106,7 @@ func CheckOneOwner(h *History) error {
 // CheckOutcome (I-B3): every admitted command ends in exactly one recorded
 // outcome; what is said not to have been written was not read.
 func CheckOutcome(h *History) error {
-	ends := map[string]string{}
+	ends, gone := map[string]string{}, map[string]bool{}
 	admitted, err := h.admitted()
 	if err != nil {
 		return err
@@ -107,10 +118,14 @@ func CheckOutcome(h *History) error {
 		if err != nil || b.Type != "command_outcome" {
 			return err
 		}
+		if h.lostAnywhere(e.Seq) { // its owner may know, or not
+			gone[b.CommandID] = true
+			return nil
+		}
 		if was, ok := ends[b.CommandID]; ok {
 			return fmt.Errorf("command %s ended as %s and at %d as %s", b.CommandID, was, e.Seq, b.Outcome)
 		}
-		if len(admitted[b.CommandID]) == 0 && len(h.Losses) == 0 {
+		if len(admitted[b.CommandID]) == 0 {
 			return fmt.Errorf("command %s ended at %d and was never admitted", b.CommandID, e.Seq)
 		}
 		ends[b.CommandID] = b.Outcome
@@ -134,6 +149,7 @@ func CheckOutcome(h *History) error {
 				return fmt.Errorf("command %s is said to be %s, yet the child read it", id, outcome)
 			}
 		case outcome == "" && h.Alive && runs[id] == live:
+		case outcome == "" && (gone[id] || len(h.kept(admitted[id])) < len(admitted[id])):
 		default:
 			return fmt.Errorf("command %s (at %v) has outcome %q though its run is over", id, admitted[id], outcome)
 		}
@@ -161,15 +177,15 @@ func CheckInputFirst(h *History) error {
 		run     uint64
 		command json.RawMessage
 	}
-	log := map[string]admission{}
+	log := map[string][]admission{} // more than one where one was lost
 	err := h.events(func(_ *Log, e *Event) error {
 		b, err := e.broker()
 		if b.Type == "command" {
-			log[b.CommandID] = admission{e.Run, b.Command}
+			log[b.CommandID] = append(log[b.CommandID], admission{e.Run, b.Command})
 		}
 		if e.Source == "child" {
 			if id := answers(e.Body); id != "" {
-				if _, ok := log[id]; !ok && len(h.Losses) == 0 {
+				if len(log[id]) == 0 {
 					return fmt.Errorf("event %d answers command %s, which is not in the log before it", e.Seq, id)
 				}
 			}
@@ -182,13 +198,12 @@ func CheckInputFirst(h *History) error {
 	for _, b := range h.Books {
 		for _, line := range b.Read {
 			id := orderID(line)
-			a, ok := log[id]
+			all := log[id]
 			switch {
-			case !ok && len(h.Losses) > 0:
-			case !ok:
+			case len(all) == 0:
 				return fmt.Errorf("the child of run %d read %.200s, which is not in the log", b.Run, line)
-			case a.run != b.Run || !bytes.Equal(a.command, line):
-				return fmt.Errorf("the child of run %d read %.200s; the log has in run %d %.200s", b.Run, line, a.run, a.command)
+			case !slices.ContainsFunc(all, func(a admission) bool { return a.run == b.Run && bytes.Equal(a.command, line) }):
+				return fmt.Errorf("the child of run %d read %.200s; the log has in run %d %.200s", b.Run, line, all[0].run, all[0].command)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ type cursor struct {
 
 // CheckState (I-S2): every state that was shown equals the fold of the whole log
 // up to its seq, by hash. Where the log was not read from its first event to the
-// place, there is nothing to fold from and nothing is said; States and views of
+// place, or events were lost, there is nothing to fold from and nothing is said; States and views of
 // such places are counted by Folded as what they are.
 func CheckState(h *History) error {
 	_, err := h.foldAll()
@@ -42,16 +42,13 @@ func (h *History) Folded() int {
 }
 
 func (h *History) foldAll() (compared int, err error) {
-	if len(h.Losses) > 0 {
-		return 0, nil
-	}
 	shown := h.shown()
 	s := snapshot.New(h.Session)
 	for i := range h.Logs {
 		l := &h.Logs[i]
 		for j := range l.Events {
 			e := &l.Events[j]
-			if e.Seq != uint64(s.Seq)+1 {
+			if e.Seq != uint64(s.Seq)+1 || h.lost(l.Epoch, e.Seq) {
 				return compared, nil
 			}
 			folds.Apply(s, protocol.Epoch(l.Epoch), event(e))

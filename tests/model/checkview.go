@@ -103,6 +103,9 @@ func (h *History) once(v *View) error {
 			if next != 0 && f.Reason == "damaged" && !h.lost(epoch, next) {
 				return fmt.Errorf("a damaged snapshot at %d although %d is not lost", f.Seq, next)
 			}
+			if next == 0 && f.Reason == "damaged" && !h.lostUpTo(f.Seq) {
+				return fmt.Errorf("a damaged snapshot at %d although nothing before it is lost", f.Seq)
+			}
 			next, epoch = f.Seq+1, f.Epoch
 		case Item:
 			if f.Seq != next {
@@ -140,7 +143,8 @@ func (h *History) answered(v *View, f *Frame) error {
 }
 
 // CheckAttach (I-S3): an attach in snapshot mode brings one snapshot first, then
-// the events from the next seq on, and no snapshot comes unasked.
+// the events from the next seq on, or word that there are none yet, and no
+// snapshot comes unasked.
 func CheckAttach(h *History) error {
 	for _, v := range h.Views {
 		var due, fresh bool
@@ -163,7 +167,11 @@ func CheckAttach(h *History) error {
 					return fmt.Errorf("client %s: snapshot at %d, then event %d", v.Client, at, f.Seq)
 				}
 				fresh = false
-			case Synced, End, Unsubscribed: // CheckOrder's
+			case Synced:
+				if fresh && f.Seq != at {
+					return fmt.Errorf("client %s: snapshot at %d, then synced at %d", v.Client, at, f.Seq)
+				}
+			case End, Unsubscribed: // CheckOrder's
 			}
 		}
 	}
@@ -203,6 +211,16 @@ func CheckDurable(h *History) error {
 func (h *History) lostAnywhere(seq uint64) bool {
 	for _, l := range h.Losses {
 		if l.From <= seq && seq <= l.To {
+			return true
+		}
+	}
+	return false
+}
+
+// lostUpTo reports whether anything before an event was lost.
+func (h *History) lostUpTo(seq uint64) bool {
+	for _, l := range h.Losses {
+		if l.From <= seq {
 			return true
 		}
 	}

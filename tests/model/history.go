@@ -149,7 +149,9 @@ type StateAt struct {
 }
 
 // Loss is a stretch of the log whose loss the server announced: a snapshot with
-// the reason damaged may lead across it, and nothing else may.
+// the reason damaged may lead across it, and nothing else may. Logs has its events
+// all the same, as they were before: what was acknowledged and seen in it has
+// happened, and may have to happen again.
 type Loss struct {
 	Epoch string
 	From  uint64

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"rejoin/tests/harness"
+	"rejoin/tests/model"
 )
 
 const (
@@ -24,6 +25,7 @@ const (
 	roundsPerSession = 5
 	flowEvents       = 25 // per session and round before a fault, and after it
 	flowAcks         = 3  // likewise, of all writers of a session
+	runsMax          = 64 // of a session: its starts, recoveries and resumes are fewer
 )
 
 // durabilities are drawn for every start of the server.
@@ -118,6 +120,9 @@ func newSoak(t *testing.T, seed int) *soak {
 		for _, u := range s.world {
 			u.end()
 		}
+		if t.Failed() {
+			s.explain()
+		}
 	})
 	return s
 }
@@ -175,20 +180,29 @@ func (s *soak) check() {
 	for _, err := range s.breaches {
 		s.t.Error(err)
 	}
-	if len(s.breaches) == 0 {
-		return
+	if len(s.breaches) > 0 {
+		s.t.Fatalf("run again with SOAK_SEED=%d", s.seed)
 	}
-	for _, u := range s.world { // what the model says of it
+}
+
+// explain has the model judge what can be judged of a round that failed.
+func (s *soak) explain() {
+	s.t.Helper()
+	for _, u := range s.world {
 		h := u.rec.History()
-		h.Logs = u.logs
-		if err := h.ValidateViews(); err != nil {
+		h.Logs, h.Losses = u.logs, u.losses
+		if u.booked() {
+			books, err := model.ReadBooks(s.books, u.session, runsMax, func(uint64) bool { return false })
+			if err != nil {
+				s.t.Error(err)
+			}
+			h.Books, h.Booked = books, true
+		}
+		if err := h.ValidatePart(); err != nil {
 			s.t.Error(err)
 		}
 	}
-	s.t.Fatalf("%s", s.rerun())
 }
-
-func (s *soak) rerun() string { return fmt.Sprintf("run again with SOAK_SEED=%d", s.seed) }
 
 // flow is how much was stored and acknowledged for one session.
 type flow struct {

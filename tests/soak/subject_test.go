@@ -24,6 +24,7 @@ type subject struct {
 	session string
 	rec     *model.Recorder
 	logs    []model.Log
+	losses  []model.Loss // that the server told of
 	dead    map[uint64]bool // runs whose child did not end in order
 	orphans []int
 
@@ -196,7 +197,7 @@ func (u *subject) history(alive bool, last uint64, ended bool) *model.History {
 	u.s.t.Helper()
 	h := u.rec.History()
 	h.Logs, h.Alive, h.Limit, h.Orphans = u.logs, alive, eventLimit, u.orphans
-	h.Secrets = []string{u.s.token}
+	h.Secrets, h.Losses = []string{u.s.token}, u.losses
 	if !u.booked() {
 		return h
 	}
