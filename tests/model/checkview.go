@@ -85,6 +85,7 @@ func CheckExactlyOnce(h *History) error {
 func (h *History) once(v *View) error {
 	var next uint64 // zero: a snapshot is due
 	var epoch string
+	var covered bool // the newest is a snapshot
 	for i := range v.Frames {
 		f := &v.Frames[i]
 		switch f.Kind {
@@ -106,14 +107,16 @@ func (h *History) once(v *View) error {
 			if next == 0 && f.Reason == "damaged" && !h.lostUpTo(f.Seq) {
 				return fmt.Errorf("a damaged snapshot at %d although nothing before it is lost", f.Seq)
 			}
-			next, epoch = f.Seq+1, f.Epoch
+			next, epoch, covered = f.Seq+1, f.Epoch, true
 		case Item:
+			covered = false
 			if f.Seq != next {
 				return fmt.Errorf("event %d came, %d was next", f.Seq, next)
 			}
 			next++
 		case End:
-			if f.Reason == "until" && (v.Asked.Until == 0 || f.Seq != v.Asked.Until || next != f.Seq+1) {
+			past := covered && f.Seq >= v.Asked.Until // a snapshot led across it
+			if f.Reason == "until" && (v.Asked.Until == 0 || f.Seq != v.Asked.Until && !past || next != f.Seq+1) {
 				return fmt.Errorf("until %d ended at %d, delivered up to %d", v.Asked.Until, f.Seq, next-1)
 			}
 		case Synced, Unsubscribed: // CheckOrder's
@@ -132,8 +135,8 @@ func (h *History) answered(v *View, f *Frame) error {
 		return nil
 	case f.Mode == "snapshot" && f.Reason == "epoch" && v.Asked.Epoch != "" && v.Asked.Epoch != f.Epoch:
 		return nil
-	case f.Mode == "snapshot" && f.Reason == "damaged" && h.lost(f.Epoch, v.Asked.After+1):
-		return nil
+	case f.Mode == "snapshot" && (f.Reason == "damaged" || f.Reason == "trimmed") && h.lost(f.Epoch, v.Asked.After+1):
+		return nil // what is lost of its beginning counts as trimmed
 	}
 	l := h.log(f.Epoch)
 	if f.Mode == "snapshot" && f.Reason == "trimmed" && l != nil && v.Asked.After+1 < l.Floor {

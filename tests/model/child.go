@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ import (
 //	burst    print N lines at once
 //	steady   print N lines, paced, B at a time
 //	calm     print no more than what is asked for
+//	noise    print N lines of 2 KB that do not pack
 //	chat     print a line of N bytes in answer, then another
 //	big      print one line of N bytes
 //	kill     kill the server
@@ -260,6 +262,10 @@ func (f *flood) obey(o Order) {
 		f.line(fmt.Sprintf(`"type":"calm","k":%q`, o.K))
 	case "echo":
 		f.line(fmt.Sprintf(`"type":"echo","k":%q`, o.K))
+	case "noise":
+		for range o.N {
+			f.noise()
+		}
 	case "chat":
 		f.line(fmt.Sprintf(`"type":"say","k":%q,"pad":"%s"`, o.K, strings.Repeat("c", o.N)))
 		f.line(`"type":"said"`)
@@ -280,6 +286,15 @@ func (f *flood) tick() {
 		pad = "\u2028 \u00e9 \U0001f600 \\u0000 9007199254740993"
 	}
 	f.line(`"type":"tick","pad":"` + pad + `"`)
+}
+
+// noise is a line that does not pack.
+func (f *flood) noise() {
+	pad := make([]byte, 0, 2048)
+	for len(pad) < 2000 {
+		pad = strconv.AppendUint(pad, f.rng.Uint64(), 36)
+	}
+	f.line(`"type":"noise","pad":"` + string(pad) + `"`)
 }
 
 // line has white space, which must stay.

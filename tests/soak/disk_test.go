@@ -159,7 +159,6 @@ func (u *subject) cutAt(c *harness.Client) {
 	if len(u.logs) == 0 || u.logs[len(u.logs)-1].Epoch == i.Epoch {
 		return
 	}
-	was := &u.logs[len(u.logs)-1]
 	next := model.Log{Epoch: i.Epoch, Floor: i.Floor}
 	if _, err := model.ReadMore(u.s.t.Context(), c, u.session, &next); err != nil {
 		u.s.t.Fatal(err)
@@ -170,10 +169,21 @@ func (u *subject) cutAt(c *harness.Client) {
 	if len(next.Events) == 0 || json.Unmarshal(next.Events[0].Body, &b) != nil {
 		u.s.t.Fatalf("epoch %s of %s begins with nothing", i.Epoch, u.session)
 	}
-	for was.Head() > b.PreviousHead {
+	u.dropAfter(b.PreviousHead)
+}
+
+// dropAfter takes from the log what comes after an event, which must be nothing
+// but the recovery of the copy.
+func (u *subject) dropAfter(seq uint64) {
+	u.s.t.Helper()
+	was := &u.logs[len(u.logs)-1]
+	if was.Head() < seq {
+		u.s.t.Fatalf("broke I-J2: the disk has %d events of %s, its copy shows %d", seq, u.session, was.Head())
+	}
+	for was.Head() > seq {
 		last := &was.Events[len(was.Events)-1]
 		if last.Source != "broker" || last.Type() == "command" {
-			u.s.t.Fatalf("broke I-J2: epoch %s ended at %d, the disk had event %d: %.200s", was.Epoch, b.PreviousHead, last.Seq, last.Body)
+			u.s.t.Fatalf("broke I-J2: epoch %s ended at %d, the disk had event %d: %.200s", was.Epoch, seq, last.Seq, last.Body)
 		}
 		was.Events = was.Events[:len(was.Events)-1]
 	}

@@ -25,6 +25,9 @@ func (s *soak) faults() []fault {
 	all := []fault{
 		{name: "kill", strike: (*soak).killServer},
 		{name: "kill-input", strike: (*soak).killByChild},
+		{name: "kill-ack", strike: (*soak).killOnAck},
+		{name: "flip", strike: (*soak).flipBit},
+		{name: "truncate", strike: (*soak).truncate},
 		{name: "pause", strike: (*soak).pauseServer},
 		{name: "kill-child", strike: (*soak).killChild},
 		{name: "reboot", strike: (*soak).reboot},
@@ -94,10 +97,24 @@ func (s *soak) killByChild() {
 		default:
 		}
 	}
+	s.killed()
+	s.recover()
+}
+
+// killed waits for the death of the server by somebody's SIGKILL.
+func (s *soak) killed() {
+	s.t.Helper()
 	<-s.server.Exited()
 	if !s.server.Killed() {
 		s.t.Fatalf("the server ended by itself\n%s", s.server.LogTail())
 	}
+}
+
+// killOnAck: SIGKILL by a client that has just got an acknowledgement.
+func (s *soak) killOnAck() {
+	s.t.Helper()
+	s.trap.Store(true)
+	s.killed()
 	s.recover()
 }
 
@@ -154,8 +171,7 @@ func (s *soak) terminate() {
 		if now := u.info(c); now.State != "exited" || now.Run != runs[i] {
 			s.t.Fatalf("broke the failure table: after SIGTERM session %s is %+v", u.session, now)
 		}
-		u.readLog(c)
-		u.validate(false, runs[i], true)
+		u.validate(c, false, runs[i], true)
 	}
 }
 

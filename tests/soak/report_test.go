@@ -26,6 +26,7 @@ type report struct {
 	hits     map[string]int
 	skipped  map[string]string
 	sessions map[string]counts
+	notes    []string // what was done in a round
 }
 
 type counts struct{ events, frames, commands, answers, states, lines int }
@@ -41,8 +42,15 @@ func newReport(t *testing.T) *report {
 func (r *report) add(w row) {
 	r.rounds++
 	r.hits[w.fault]++
+	for _, text := range r.notes {
+		r.t.Logf("round %d: %s", w.round, text)
+	}
+	r.notes = nil
 	fmt.Printf("%5d %-12s %-7s %14d %6d %14d %6d %7.2fs\n", w.round, w.fault, w.level, w.eventsBefore, w.eventsAfter, w.acksBefore, w.acksAfter, w.took.Seconds())
 }
+
+// note says what was done in this round.
+func (r *report) note(text string) { r.notes = append(r.notes, text) }
 
 // judged keeps the newest counts of a session.
 func (r *report) judged(session string, h *model.History) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,7 +89,8 @@ type soak struct {
 	level  string // durability of the running server
 	names  int    // of command ids
 	world  []*subject
-	lived  int // rounds of world
+	lived  int         // rounds of world
+	trap   atomic.Bool // the next acknowledgement of a new command kills the server
 	report *report
 
 	mu       sync.Mutex
@@ -284,7 +286,7 @@ func (s *soak) round(n int, f fault) {
 	}
 	for _, u := range s.world {
 		u.settle(c)
-		u.validate(true, u.info(c).Run, false)
+		u.validate(c, true, u.info(c).Run, false)
 	}
 	s.lived++
 	r.took = time.Since(began)
@@ -328,8 +330,7 @@ func (s *soak) recovered() {
 			s.t.Fatalf("broke the failure table: after the death of the server session %s is %+v", u.session, i)
 		}
 		u.dead[i.Run] = true
-		u.readLog(c)
-		u.validate(false, i.Run, false)
+		u.validate(c, false, i.Run, false)
 	}
 }
 

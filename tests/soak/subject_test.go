@@ -24,7 +24,7 @@ type subject struct {
 	session string
 	rec     *model.Recorder
 	logs    []model.Log
-	losses  []model.Loss // that the server told of
+	losses  []model.Loss    // that the server told of
 	dead    map[uint64]bool // runs whose child did not end in order
 	orphans []int
 
@@ -192,10 +192,12 @@ func (u *subject) settle(c *harness.Client) {
 	}
 }
 
-// history is what was seen, judged by Validate.
-func (u *subject) history(alive bool, last uint64, ended bool) *model.History {
+// history is what was seen, judged by Validate. The log is read to its end after
+// what clients saw is taken, so that it has all of that even if the child prints on.
+func (u *subject) history(c *harness.Client, alive bool, last uint64, ended bool) *model.History {
 	u.s.t.Helper()
 	h := u.rec.History()
+	u.readLog(c)
 	h.Logs, h.Alive, h.Limit, h.Orphans = u.logs, alive, eventLimit, u.orphans
 	h.Secrets, h.Losses = []string{u.s.token}, u.losses
 	if !u.booked() {
@@ -211,9 +213,9 @@ func (u *subject) history(alive bool, last uint64, ended bool) *model.History {
 }
 
 // validate fails the test when a promise is broken, and keeps the count.
-func (u *subject) validate(alive bool, last uint64, ended bool) {
+func (u *subject) validate(c *harness.Client, alive bool, last uint64, ended bool) {
 	u.s.t.Helper()
-	h := u.history(alive, last, ended)
+	h := u.history(c, alive, last, ended)
 	if err := h.Validate(); err != nil {
 		u.s.t.Fatalf("%s (%s): %v", u.kind, u.session, err)
 	}
@@ -243,7 +245,7 @@ func (u *subject) stop(c *harness.Client) {
 	u.settle(c)
 	u.end()
 	u.recheck(c)
-	u.validate(false, run, true)
+	u.validate(c, false, run, true)
 	u.s.call(c, "delete_session", map[string]any{"sessionId": u.session}, nil)
 	if _, err := c.Call(harness.Context(u.s.t), "get_session", map[string]any{"sessionId": u.session}); err == nil {
 		u.s.t.Fatalf("deleted session %s is known", u.session)
@@ -256,7 +258,7 @@ func (u *subject) recheck(c *harness.Client) {
 	u.s.t.Helper()
 	was := &u.logs[len(u.logs)-1]
 	again := model.Log{Epoch: was.Epoch, Floor: was.Floor}
-	if _, err := model.ReadMore(u.s.t.Context(), c, u.session, &again); err != nil {
+	if err := u.readAcross(c, &again, was); err != nil {
 		u.s.t.Fatal(err)
 	}
 	if again.Head() < was.Head() {

@@ -135,6 +135,11 @@ func (w *writer) send(ctx context.Context, c *harness.Client, x *sent) error {
 	if err != nil {
 		return err // unknown: sent again
 	}
+	if a.Seq != 0 && !a.Duplicate && w.u.s.trap.CompareAndSwap(true, false) {
+		if err := w.u.s.server.KillNow(); err != nil {
+			return err
+		}
+	}
 	w.u.rec.Answered(x.id, a)
 	switch {
 	case a.Seq != 0:
