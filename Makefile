@@ -5,7 +5,7 @@ GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOIMPORTS := golang.org/x/tools/cmd/goimports@v0.52.0
 FUZZTIME  ?= 10s
 ROUNDS    ?= 30
-SOAK_ROUNDS ?= 210
+SOAK_ROUNDS ?= 252
 
 .PHONY: all fmt lint vet test test-race test-integration test-fault soak stalled test-pi test-readme fuzz-short fuzz-long bench cover cover-decoders build image tidy-check mutants clean
 

@@ -25,7 +25,21 @@ type harm struct {
 func (s *soak) flipBit() {
 	s.t.Helper()
 	older := s.rng.IntN(2) == 0
-	s.damage(older, func(all []stored) harm { return s.flip(s.candidates(all, older)) })
+	s.damage(older, func(all []stored) harm {
+		some := s.candidates(all, older)
+		if s.rng.IntN(2) == 0 { // one that takes the end of a log
+			ends := slices.DeleteFunc(slices.Clone(some), func(r stored) bool { return !s.ends(all, r) })
+			if len(ends) > 0 {
+				some = ends
+			}
+		}
+		return s.flip(some)
+	})
+}
+
+// ends reports whether a record is the last of its session.
+func (s *soak) ends(all []stored, r stored) bool {
+	return !slices.ContainsFunc(all, func(x stored) bool { return x.session == r.session && x.end > r.end })
 }
 
 // truncate: killed in the middle of writes, the server finds a block of its
