@@ -122,10 +122,11 @@ func CheckOutcome(h *History) error {
 			gone[b.CommandID] = true
 			return nil
 		}
-		if was, ok := ends[b.CommandID]; ok {
+		at := admitted[b.CommandID]
+		if was, ok := ends[b.CommandID]; ok && len(h.kept(at)) == len(at) { // else it may have come again
 			return fmt.Errorf("command %s ended as %s and at %d as %s", b.CommandID, was, e.Seq, b.Outcome)
 		}
-		if len(admitted[b.CommandID]) == 0 {
+		if len(at) == 0 {
 			return fmt.Errorf("command %s ended at %d and was never admitted", b.CommandID, e.Seq)
 		}
 		ends[b.CommandID] = b.Outcome
