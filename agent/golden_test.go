@@ -33,9 +33,9 @@ func TestGolden(t *testing.T) {
 		version int
 		hash    string
 	}{
-		{pi.Adapter{}, 2, "8f7e25cef16c39ce5c135eb23b06f04c58159258ba5696c24629f224e16e74de"},
-		{demo.Adapter{}, 2, "55dd591dc2d0283a51d3bdbf3d975b6e97d95f5d6aa8ddc95fe315868f0fcab2"},
-		{rpi.Adapter{}, 4, "69fd3017451b0f5a3bca00728281461031b49d33dfc997e386ecbe511d7dc4c5"},
+		{pi.Adapter{}, 3, "8f7e25cef16c39ce5c135eb23b06f04c58159258ba5696c24629f224e16e74de"},
+		{demo.Adapter{}, 3, "55dd591dc2d0283a51d3bdbf3d975b6e97d95f5d6aa8ddc95fe315868f0fcab2"},
+		{rpi.Adapter{}, 5, "69fd3017451b0f5a3bca00728281461031b49d33dfc997e386ecbe511d7dc4c5"},
 		{lines.Adapter{}, 1, "07b0756f066e00ec2384e00baffed16cd0c9d88dae4467d6ccd1d7e973914246"},
 		{jsonl.Adapter{}, 1, "fcfd06aebb3c9b76833e67e31b4107273e07864768852b57ef026e01c090c5bf"},
 	} {

@@ -9,7 +9,7 @@ import (
 
 // foldVersion changes whenever Fold or Settle make another state of the same
 // events.
-const foldVersion = 2
+const foldVersion = 3
 
 // FoldVersion returns the version of Fold.
 func (Adapter) FoldVersion() int { return foldVersion }

@@ -1,6 +1,7 @@
 package pi_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -295,13 +296,13 @@ tool error bash k1 {"command":"a"} ""
 tool interrupted bash k2 {"command":"b"} ""
 tool streaming bash - - "of another one"
 status idle`},
-		{"a question without an id, one asked twice, one for ever", []string{
+		{"a question without an id, and one asked twice", []string{
 			`{"type":"extension_ui_request","method":"confirm","title":"t"}`,
 			`{"type":"extension_ui_request","id":"q","method":"confirm","title":"t","timeout":99999999999999}`,
 			`{"type":"extension_ui_request","id":"q","method":"input","title":"again"}`,
 		}, `
 status waiting
-pending 1.q confirm "t" ""`},
+pending 1.q confirm "t" "" until 2`},
 		{"things that are no events", []string{`[]`, `null`, `7`, `"agent_start"`, `{}`, `{"type":5}`, `{"type":"nonsense"}`, ``, `{`}, `
 status idle`},
 	} {
@@ -313,6 +314,30 @@ status idle`},
 			}
 			compare(t, "at the end", show(s), strings.TrimPrefix(c.want, "\n")+"\n")
 		})
+	}
+}
+
+// TestTimeout: how long a question is open is what setTimeout makes of its
+// timeout, which is no timer at 0.
+func TestTimeout(t *testing.T) {
+	for timeout, want := range map[string]int64{
+		"0": 0, "-0": 0, "0.0": 0, "null": 0, `"5"`: 0, "true": 0, "{}": 0, "": 0,
+		"1": 1, "5.7": 5, "1e3": 1000, "2147483647": math.MaxInt32,
+		"0.3": 1, "5e-324": 1, "-5": 1, "2147483647.5": 1, "2147483648": 1, "1e400": 1,
+	} {
+		s := newState()
+		line := `{"type":"extension_ui_request","id":"q","method":"confirm","title":"t"}`
+		if timeout != "" {
+			line = strings.Replace(line, `"t"`, `"t","timeout":`+timeout, 1)
+		}
+		s.Seq++
+		fold(s, line)
+		if want > 0 {
+			want++ // the question is asked at 1
+		}
+		if len(s.Pending) != 1 || s.Pending[0].Deadline != want {
+			t.Errorf("timeout %s: %+v, want the deadline %d", timeout, s.Pending, want)
+		}
 	}
 }
 

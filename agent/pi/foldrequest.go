@@ -1,7 +1,9 @@
 package pi
 
 import (
+	"errors"
 	"math"
+	"strconv"
 
 	"rejoin/agent"
 	"rejoin/protocol"
@@ -54,10 +56,25 @@ func (f fold) ask(kind string) {
 		}
 	}
 	i.Options, i.OptionsOmitted = f.options()
-	if ms := agent.Uint(f.p, "timeout"); ms > 0 && ms < math.MaxInt32 {
-		i.Deadline = f.e.TS + int64(ms)
+	if ms := timeout(f.p); ms > 0 {
+		i.Deadline = f.e.TS + ms
 	}
 	agent.Ask(f.s, f.e, id, i)
+}
+
+// timeout is how long pi waits for the answer, in ms; 0: for ever. pi hands any
+// number but 0 to setTimeout, which drops a fraction and makes 1 of what is below
+// 1 or above 2³¹−1. A value that is no number is none of pi's.
+func timeout(p protocol.Params) int64 {
+	raw, _ := p.Raw("timeout")
+	ms, err := strconv.ParseFloat(string(raw), 64)
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange), ms == 0:
+		return 0
+	case ms >= 1 && ms <= math.MaxInt32:
+		return int64(ms)
+	}
+	return 1
 }
 
 // options are the choices of a question that have room, and how many have not: a
