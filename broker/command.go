@@ -11,8 +11,8 @@ import (
 
 // Command takes a command to the owner of the session and returns once it is
 // admitted and durable. An empty id is filled in; that a client invents none of
-// the server's form is the gateway's check. Without an owner, a command that the
-// log knows is answered from there. Nothing tells whether a command whose answer
+// the server's form is the gateway's check. Without an owner, or while its run
+// starts, a command that the log knows is answered from there. Nothing tells whether a command whose answer
 // was lost is admitted (outcome_unknown): repeat it under the same id.
 func (b *Broker) Command(ctx context.Context, p Principal, session string, in protocol.CommandInput) (protocol.SendResult, error) { // I-B1
 	if err := p.need(RoleOperator); err != nil {
@@ -28,6 +28,7 @@ func (b *Broker) Command(ctx context.Context, p Principal, session string, in pr
 	if err != nil {
 		return protocol.SendResult{}, err
 	}
+	starting := rec.Status == protocol.StatusStarting
 	if owned(rec) {
 		req := request(protocol.OpCommand, rec.Key())
 		req.Command = &in
@@ -40,12 +41,14 @@ func (b *Broker) Command(ctx context.Context, p Principal, session string, in pr
 		case err == nil && !reply.NotOwner:
 			return *reply.Result, nil
 		}
+		starting = starting || reply.Starting
 	}
-	return b.recall(ctx, rec, in)
+	return b.recall(ctx, rec, in, starting)
 }
 
-// recall answers a command of a session without an owner from its log.
-func (b *Broker) recall(ctx context.Context, rec *protocol.SessionRecord, in protocol.CommandInput) (protocol.SendResult, error) {
+// recall answers a command of a session that has no owner, or one that starts,
+// from its log.
+func (b *Broker) recall(ctx context.Context, rec *protocol.SessionRecord, in protocol.CommandInput, starting bool) (protocol.SendResult, error) {
 	value := in.Command
 	if in.Verb != "" {
 		value = in.Params
@@ -54,6 +57,10 @@ func (b *Broker) recall(ctx context.Context, rec *protocol.SessionRecord, in pro
 	switch {
 	case err != nil:
 		return protocol.SendResult{}, outward(err)
+	case !ok && starting:
+		e := protocol.Errorf(protocol.ReasonSessionUnavailable, "session %s is starting", rec.ID)
+		e.Retryable = true
+		return protocol.SendResult{}, e
 	case !ok:
 		return protocol.SendResult{}, b.unavailable(rec)
 	case known.Hash != snapshot.PayloadHash(in.Verb, value):

@@ -61,6 +61,7 @@ type Expect struct {
 type WorkerReply struct {
 	Error    *Error          `json:"error,omitempty"`
 	NotOwner bool            `json:"notOwner,omitempty"` // the session has no child here (any more)
+	Starting bool            `json:"starting,omitempty"` // with NotOwner: it has none yet
 	Info     *SessionInfo    `json:"info,omitempty"`
 	Infos    []LiveInfo      `json:"infos,omitempty"`
 	Result   *SendResult     `json:"result,omitempty"`

@@ -32,6 +32,8 @@ func (s *session) admit(in *protocol.CommandInput, answer func(protocol.WorkerRe
 	case err == nil: // answered later
 	case errors.Is(err, errKnown):
 		answer(protocol.WorkerReply{Result: &result})
+	case errors.Is(err, errStarting):
+		answer(protocol.WorkerReply{NotOwner: true, Starting: true})
 	case errors.Is(err, journal.ErrFenced):
 		answer(protocol.WorkerReply{NotOwner: true})
 	default:
@@ -39,15 +41,17 @@ func (s *session) admit(in *protocol.CommandInput, answer func(protocol.WorkerRe
 	}
 }
 
+// errStarting: the run has not read yet which commands are known. Until it is live
+// its log tells.
+var errStarting = errors.New("worker: session is starting")
+
 // errKnown: the command is durable already and the result is filled in.
 var errKnown = errors.New("worker: command is known")
 
 func (s *session) admitLocked(in *protocol.CommandInput, result *protocol.SendResult, answer func(protocol.WorkerReply)) error {
 	switch {
 	case s.phase == phaseStarting:
-		e := protocol.Errorf(protocol.ReasonSessionUnavailable, "session %s is starting", s.key.Session)
-		e.Retryable = true
-		return e
+		return errStarting
 	case s.phase == phaseLost || s.failed != nil:
 		return ErrNotOwner
 	}

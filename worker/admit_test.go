@@ -114,6 +114,18 @@ func TestOrderOfChecks(t *testing.T) {
 	}
 }
 
+// While a run starts nothing is known here of its commands: the log is to be asked.
+func TestCommandWhileStarting(t *testing.T) {
+	s, f, _ := newFakeSession(t, jsonl.Adapter{})
+	s.phase = phaseStarting
+	if got := ask(s, "c", `1`, nil)(); len(got) != 1 || !got[0].NotOwner || !got[0].Starting || got[0].Error != nil {
+		t.Errorf("got %+v", got)
+	}
+	if f.Head() != 1 {
+		t.Error("it left an event")
+	}
+}
+
 func TestRepeatsAreBounded(t *testing.T) {
 	s, f, _ := newFakeSession(t, jsonl.Adapter{})
 	ask(s, "c", `1`, nil)

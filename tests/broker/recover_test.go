@@ -326,6 +326,51 @@ func TestLedgerWithoutOwner(t *testing.T) {
 	wantReason(t, err, protocol.ReasonForbidden)
 }
 
+// TestKnownCommandWhileStarting: a known id is answered while the next run starts,
+// whether its worker has heard of it or not; another command is to come again.
+func TestKnownCommandWhileStarting(t *testing.T) {
+	for name, reply := range map[string]*protocol.WorkerReply{
+		"on its way": nil, "begun": {NotOwner: true, Starting: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start(true)
+			id := w.startSession(broker.StartParams{}).ID
+			first := w.send(id, "a", `{"x":1}`)
+			w.kill()
+			w.start(true)
+			hold := make(chan struct{})
+			w.worker.setHold(hold)
+			w.worker.setRefuse(func(req protocol.WorkerRequest) *protocol.WorkerReply {
+				if req.Op == protocol.OpCommand {
+					return reply
+				}
+				return nil
+			})
+			resumed := make(chan error, 1)
+			go func() {
+				_, err := w.broker.Resume(w.ctx, admin, id, "", nil)
+				resumed <- err
+			}()
+			harness.Eventually(t, "the run starts", func() bool { return w.worker.count(protocol.OpResume) == 1 })
+			if again := w.send(id, "a", `{"x":1}`); !again.Duplicate || again.Seq != first.Seq {
+				t.Errorf("known: %+v", again)
+			}
+			_, err := w.broker.Command(w.ctx, admin, id, protocol.CommandInput{ID: "a", Command: protocol.RawJSON(`{"x":2}`)})
+			wantReason(t, err, protocol.ReasonConflict)
+			_, err = w.broker.Command(w.ctx, admin, id, protocol.CommandInput{ID: "b", Command: protocol.RawJSON(`1`)})
+			if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
+				t.Errorf("another: %v", e)
+			}
+			w.worker.setHold(nil)
+			close(hold)
+			if err := <-resumed; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestRecoverMany: a thousand live sessions are settled in parallel.
 func TestRecoverMany(t *testing.T) {
 	n := 1000
