@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"syscall"
 
 	"rejoin/protocol"
 )
@@ -29,6 +31,17 @@ type DialError struct {
 
 // Error names the server and the cause.
 func (e *DialError) Error() string { return fmt.Sprintf("cannot connect to %s: %v", e.URL, e.Err) }
+
+// Broken reports whether somebody took the connection, which then ended before it
+// was authenticated.
+func (e *DialError) Broken() bool {
+	for _, end := range []error{errHungUp, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(e.Err, end) {
+			return true
+		}
+	}
+	return false
+}
 
 // Unwrap returns the cause.
 func (e *DialError) Unwrap() error { return e.Err }

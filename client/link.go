@@ -78,6 +78,9 @@ func openLink(ctx, life context.Context, o *Options, bufferBytes int) (*link, er
 func dialError(ctx context.Context, o *Options, err error) error {
 	var rpc *RPCError
 	if errors.As(err, &rpc) {
+		if rpc.Code == protocol.CodeInvalidRequest { // of a whole one: the server did not see what was sent
+			return &DialError{URL: o.URL, Err: rpc}
+		}
 		return rpc
 	}
 	if ctx.Err() != nil {

@@ -9,7 +9,9 @@ import (
 
 const schemeTLS = "tls"
 
-var errNoTLS = errors.New("the server does not speak TLS there; use tcp://")
+// ErrNoTLS is the cause of a DialError: whoever listens at a tls:// URL speaks
+// something else.
+var ErrNoTLS = errors.New("the server does not speak TLS there; use tcp://")
 
 // dial opens the connection that a URL of that scheme names, with its handshake.
 func (o *Options) dial(ctx context.Context, scheme, address string) (net.Conn, error) {
@@ -25,7 +27,7 @@ func (o *Options) dial(ctx context.Context, scheme, address string) (net.Conn, e
 		_ = conn.Close() // nothing was asked of it yet
 		var header tls.RecordHeaderError
 		if errors.As(err, &header) {
-			return nil, errNoTLS
+			return nil, ErrNoTLS
 		}
 		return nil, err
 	}

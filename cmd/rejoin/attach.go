@@ -37,7 +37,7 @@ answered with a key, what waits for it, and a line to speak to it. --plain, --js
 --after show lines there, too.`,
 		Args: exactly("SID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
+			return a.withPatientClient(cmd.Context(), func(ctx context.Context, c *conn) error {
 				info, err := c.session(ctx, args[0])
 				if err != nil {
 					return err
@@ -95,10 +95,11 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 	defer stop()
 	v := view{notes: a.err}
 	o := client.SubscribeOptions{After: &from, OnLink: a.linkTeller()}
-	ended, crashed := "", protocol.Run(0)
+	ended, crashed, next := "", protocol.Run(0), from+1
 	return a.follow(ctx, c, info.ID, o, func(w *bufio.Writer, m client.Message) error {
 		switch m.Kind {
 		case client.KindEvent:
+			next = m.Seq + 1
 			if end, ok := sessionEnd(m.Event); ok {
 				ended, crashed = describeExit(end.Reason, end.ExitCode, end.Signal), 0
 				if end.Reason == protocol.EndExited && (end.Signal != nil || end.ExitCode != nil && *end.ExitCode != 0) {
@@ -117,9 +118,10 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 				return err
 			}
 		case client.KindSnapshot:
-			if _, err := fmt.Fprintf(a.err, "the events up to %d are not kept (%s)\n", m.Seq, plainLine(m.Snapshot.Reason)); err != nil {
+			if err := a.sayJump(ctx, c, info, next, m.Snapshot); err != nil {
 				return err
 			}
+			next = m.Seq + 1
 		case client.KindEnd:
 			return a.sayGone(info.ID, m.End)
 		case client.KindSynced:
@@ -137,6 +139,22 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 		}
 		return nil
 	})
+}
+
+// sayJump tells which events are not shown where next was due, and how to see those
+// of them that are kept. Info is as old as the command.
+func (a *app) sayJump(ctx context.Context, c *conn, info protocol.SessionInfo, next protocol.Seq, s *client.Snapshot) error {
+	var now protocol.SessionInfo
+	if err := c.ask(ctx, "get_session", sessionParams{info.ID}, &now); err == nil {
+		info = now // else the floor that is known serves
+	}
+	says := skipped(next, s)
+	if s.Reason == string(protocol.ReasonTrimmed) && next < info.Floor && info.Floor <= s.Seq {
+		says = fmt.Sprintf("%s; continuing at %d; `rejoin events %s --after %d` shows %d to %d",
+			notKept(next, info.Floor-1), s.Seq, info.ID, info.Floor-1, info.Floor, s.Seq)
+	}
+	_, err := fmt.Fprintln(a.err, says)
+	return err
 }
 
 // sayWaits tells that the session waits for the journal, or does no more.
@@ -200,19 +218,18 @@ func (a *app) sayEnded(w *bufio.Writer, session, how string) error {
 	return errDone
 }
 
-// linkTeller says on stderr what becomes of a subscription's link after it has
-// been there once.
+// linkTeller says on stderr what becomes of a subscription's link.
 func (a *app) linkTeller() func(client.Link) {
-	var was, down bool
+	var down bool
 	return func(l client.Link) {
 		switch l.State {
 		case client.LinkConnected:
 			if down {
 				fmt.Fprintf(a.err, "rejoined at seq %d\n", l.Cursor.Seq)
 			}
-			was, down = true, false
+			down = false
 		case client.LinkLost:
-			if was && !down {
+			if !down {
 				fmt.Fprintf(a.err, "link lost: %v, reconnecting\n", l.Err)
 				down = true
 			}

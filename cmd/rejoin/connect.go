@@ -130,11 +130,18 @@ func onThisMachine(raw string) bool {
 // conn is a client with the answers of a command line.
 type conn struct {
 	*client.Client
-	target target
+	target  target
+	patient bool // a link that is lost is waited for
 }
 
-// connect dials the server.
-func (a *app) connect(ctx context.Context) (*conn, error) {
+// patience bounds how long a command that stays tries to come to a server that
+// took its first connection and broke it off.
+const patience = 30 * time.Second
+
+// connect dials the server. Patient means that a connection which breaks before it
+// is authenticated is made again, for up to patience; a server that cannot be
+// reached at all is an error at once.
+func (a *app) connect(ctx context.Context, patient bool) (*conn, error) {
 	t, err := a.target()
 	if err != nil {
 		return nil, err
@@ -147,17 +154,35 @@ func (a *app) connect(ctx context.Context) (*conn, error) {
 		o.Locate = t.locate
 	}
 	c, err := client.Dial(ctx, o)
+	var dial *client.DialError
+	if patient && errors.As(err, &dial) && dial.Broken() {
+		fmt.Fprintf(a.err, "link lost: %v, reconnecting\n", dial.Err)
+		within, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("gave up after %v", patience))
+		defer cancel()
+		o.Wait = true
+		c, err = client.Dial(within, o)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Client: c, target: t}, nil
+	return &conn{Client: c, target: t, patient: patient}, nil
 }
 
 // withClient runs f with a connection that is closed afterwards.
 func (a *app) withClient(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
+	return a.withConn(ctx, false, f)
+}
+
+// withPatientClient is withClient for a command that stays: a link that breaks
+// before it has begun is made again, as later ones are.
+func (a *app) withPatientClient(ctx context.Context, f func(ctx context.Context, c *conn) error) error {
+	return a.withConn(ctx, true, f)
+}
+
+func (a *app) withConn(ctx context.Context, patient bool, f func(ctx context.Context, c *conn) error) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	c, err := a.connect(ctx)
+	c, err := a.connect(ctx, patient)
 	if err != nil {
 		return err
 	}
@@ -194,6 +219,9 @@ func (c *conn) session(ctx context.Context, arg string) (protocol.SessionInfo, e
 		return info, usagef("%q is not a session id", arg)
 	}
 	err := c.ask(ctx, "get_session", sessionParams{arg}, &info)
+	for c.patient && errors.Is(err, client.ErrLost) { // the next attempt waits for a link, or for the end of its time
+		err = c.ask(ctx, "get_session", sessionParams{arg}, &info)
+	}
 	var rpc *client.RPCError
 	if err == nil || !errors.As(err, &rpc) || rpc.Code != protocol.CodeSessionNotFound {
 		return info, err

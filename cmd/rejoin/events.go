@@ -21,24 +21,37 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events SID",
 		Short: "Print a session's events",
-		Args:  exactly("SID"),
+		Long: `Prints a session's events. Those that retention has removed are named on stderr; when
+they were asked for with --after, or were removed before their turn came, the exit code is 1.`,
+		Args: exactly("SID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
 				info, err := c.session(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				o := client.SubscribeOptions{After: new(max(info.Floor, 1) - 1), OnLink: a.linkTeller()}
+				from, missed := max(info.Floor, 1)-1, false
 				if cmd.Flags().Changed("after") {
-					o.After = new(protocol.Seq(after))
-				}
-				if !follow {
-					if *o.After >= info.Head {
-						return nil
+					if missed = protocol.Seq(after) < from; missed {
+						fmt.Fprintln(a.err, notKept(protocol.Seq(after)+1, from))
 					}
+					from = max(from, protocol.Seq(after))
+				}
+				o := client.SubscribeOptions{After: &from, OnLink: a.linkTeller()}
+				if !follow {
 					o.Until = info.Head
 				}
-				return a.events(ctx, c, info.ID, o, asJSON)
+				if follow || from < info.Head {
+					jumped, err := a.events(ctx, c, info.ID, o, asJSON)
+					if err != nil {
+						return err
+					}
+					missed = missed || jumped
+				}
+				if missed {
+					return &exitError{exitFailed}
+				}
+				return nil
 			})
 		},
 	}
@@ -49,18 +62,41 @@ func (a *app) eventsCommand() *cobra.Command {
 	return a.clientFlags(cmd)
 }
 
-// events prints messages until the subscription ends or the user does.
-func (a *app) events(ctx context.Context, c *conn, session string, o client.SubscribeOptions, asJSON bool) error {
+// notKept says that retention has removed the events from first to last.
+func notKept(first, last protocol.Seq) string {
+	if first == last {
+		return fmt.Sprintf("event %d is not kept", first)
+	}
+	return fmt.Sprintf("events %d to %d are not kept", first, last)
+}
+
+// skipped says which events a snapshot stands for, where next was due.
+func skipped(next protocol.Seq, s *client.Snapshot) string {
+	switch {
+	case s.Seq < next:
+		return fmt.Sprintf("the session goes on after event %d (%s)", s.Seq, plainLine(s.Reason))
+	case s.Reason == string(protocol.ReasonTrimmed):
+		return fmt.Sprintf("events %d to %d are skipped: some of them are not kept", next, s.Seq)
+	}
+	return fmt.Sprintf("events %d to %d are skipped (%s)", next, s.Seq, plainLine(s.Reason))
+}
+
+// events prints messages until the subscription ends or the user does. Jumped says
+// that a snapshot stood for some of them.
+func (a *app) events(ctx context.Context, c *conn, session string, o client.SubscribeOptions, asJSON bool) (jumped bool, err error) {
 	show := printEvent
 	if asJSON {
 		show = printEventJSON
 	}
-	return a.follow(ctx, c, session, o, func(w *bufio.Writer, m client.Message) error {
+	next := *o.After + 1
+	err = a.follow(ctx, c, session, o, func(w *bufio.Writer, m client.Message) error {
 		switch m.Kind {
 		case client.KindEvent:
+			next = m.Seq + 1
 			return show(w, session, m.Event)
 		case client.KindSnapshot:
-			_, err := fmt.Fprintf(a.err, "the events up to %d are not kept (%s)\n", m.Seq, plainLine(m.Snapshot.Reason))
+			_, err := fmt.Fprintln(a.err, skipped(next, m.Snapshot))
+			jumped, next = true, m.Seq+1
 			return err
 		case client.KindEnd:
 			return a.sayGone(session, m.End)
@@ -68,6 +104,7 @@ func (a *app) events(ctx context.Context, c *conn, session string, o client.Subs
 		}
 		return nil
 	})
+	return jumped, err
 }
 
 // sayGone tells why the server ended a subscription, unless it was asked to. The

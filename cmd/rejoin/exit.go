@@ -86,6 +86,10 @@ func hint(err error) string {
 		return "Give the server's token with --token or REJOIN_TOKEN; `rejoin token` prints it where the server runs."
 	case errors.As(err, &dial) && tlsHint(err) != "":
 		return tlsHint(err)
+	case errors.As(err, &dial) && (errors.As(dial, &rpc) || errors.Is(dial, client.ErrNoTLS)):
+		return "" // a server is there, and the error says what it wants
+	case errors.As(err, &dial) && dial.Broken():
+		return "Something listens there and broke the connection off; --server says where a rejoin server is."
 	case errors.As(err, &dial):
 		return "Is a server running? `rejoin serve` starts one; --server says where it is."
 	}

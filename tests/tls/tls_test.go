@@ -188,6 +188,15 @@ func TestOneSideSpeaksTLS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the server does not speak TLS there; use tcp://") {
 		t.Errorf("TLS to clear: %v", err)
 	}
+	for url, says := range map[string]string{
+		strings.Replace(secured, "tls:", "tcp:", 1): "this listener speaks TLS: connect with tls://",
+		strings.Replace(clear, "tcp:", "tls:", 1):   "the server does not speak TLS there; use tcp://",
+	} {
+		code, _, errOut := cli(t, "ls", "--server", url, "--token", s.Token(), "--tls-ca", ca.path)
+		if code != 3 || errOut != "rejoin: cannot connect to "+url+": "+says+"\n" {
+			t.Errorf("ls --server %s: exit code %d, %s", url, code, errOut)
+		}
+	}
 	code, _, errOut := cli(t, "ls", "--data-dir", s.Dir) // finds the listener that needs no certificate
 	if code != 0 {
 		t.Errorf("ls of the local server: %d %s", code, errOut)
