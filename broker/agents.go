@@ -87,6 +87,8 @@ func (b *Broker) agent(p Principal, s StartParams) (string, AgentConfig, error) 
 			return "", AgentConfig{}, invalid("no agent is configured")
 		case name == "":
 			return "", AgentConfig{}, invalid("no default agent is configured; name one of: %s", known)
+		case slices.Contains(b.cfg.Missing, name):
+			return "", AgentConfig{}, invalid("%s was not found on the server's PATH when it started; install it and restart the server (known: %s)", name, known)
 		}
 		return "", AgentConfig{}, invalid("agent %q is not configured; known: %s", name, known)
 	}

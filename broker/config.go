@@ -79,6 +79,7 @@ func (l *Limits) validate() error {
 // Config of a Broker. It is not changed after New.
 type Config struct {
 	Agents    map[string]AgentConfig
+	Missing   []string // agents that were looked for and not found
 	Default   string   // agent of a start_session that names none; empty: the only one
 	Adapters  []string // names the workers know
 	Workers   []string // worker ids, at least one

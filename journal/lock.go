@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,9 +15,53 @@ import (
 // dirLock is the exclusive use of a data directory, held by an open file.
 type dirLock struct{ f *os.File }
 
-// lockDir takes DIR/lock, or fails at once with *LockedError. The kernel frees
-// the lock when the process ends, however it ends.
+const (
+	lockPatience = 3 * time.Second // a killed process with much memory takes its time
+	lockPoll     = 20 * time.Millisecond
+)
+
+// lockDir takes DIR/lock, or fails with *LockedError: at once, unless the process
+// that holds it is ending, which is waited for. The kernel frees the lock when the
+// process ends, however it ends.
 func lockDir(dir string) (*dirLock, error) {
+	end := time.Now().Add(lockPatience)
+	tick := time.NewTicker(lockPoll)
+	defer tick.Stop()
+	for {
+		l, err := tryLock(dir)
+		var locked *LockedError
+		if !errors.As(err, &locked) || locked.PID == 0 || !processEnds(locked.PID) || time.Now().After(end) {
+			return l, err
+		}
+		<-tick.C
+	}
+}
+
+// processEnds reports whether a process has gone, or is about to: a zombie, or one with
+// a SIGKILL to take (proc(5), State and ShdPnd).
+func processEnds(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	}
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "State":
+			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			if set, err := strconv.ParseUint(value, 16, 64); err == nil && set&(1<<(unix.SIGKILL-1)) != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func tryLock(dir string) (*dirLock, error) {
 	f, err := os.OpenFile(dir+"/lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)

@@ -233,7 +233,7 @@ func (w *Worker) claim(ctx context.Context, s *session) (*session, bool, error) 
 			return nil, false, errStopping()
 		case old == nil && len(w.sessions) >= w.cfg.SessionsMax:
 			w.mu.Unlock()
-			return nil, false, protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached", w.cfg.SessionsMax).Met("SessionsLiveDefault")
+			return nil, false, protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached (limits.maxSessions)", w.cfg.SessionsMax).Met("SessionsLiveDefault")
 		case old == nil:
 			w.sessions[s.key] = s
 			w.mu.Unlock()

@@ -90,6 +90,8 @@ func (s *settings) offerAgents() {
 	for name, a := range knownAgents() {
 		if _, err := look(a.Argv[0]); err == nil {
 			s.Agents[name] = a
+		} else {
+			s.missing = append(s.missing, name)
 		}
 	}
 }

@@ -53,6 +53,7 @@ type settings struct {
 	file    string
 	flagged map[string]bool
 
+	missing  []string                          // known agents whose program was not found
 	lookPath func(file string) (string, error) // finds programs; nil: exec.LookPath
 
 	// What resolve finds.
@@ -222,7 +223,7 @@ func (s *settings) named(flag, key string) string {
 // brokerConfig is the part of the settings that the broker wants.
 func (s *settings) brokerConfig() broker.Config {
 	return broker.Config{
-		Agents: s.Agents, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
+		Agents: s.Agents, Missing: s.missing, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
 		AllowArgv: s.AllowArgv, EnvAllow: s.EnvAllow, DataDir: s.dataDir, Version: version(),
 		TokenFile: s.tokensFile(), SessionsPerToken: s.Limits.SessionsPerToken, SessionsKept: s.Limits.SessionsKept,
 	}

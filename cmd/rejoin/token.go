@@ -96,6 +96,9 @@ an admin also starts any program, where the server allows that. A token sees the
 sessions of its workspace only.`,
 		Args: exactly("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if role == "" {
+				return usagef("--role is required: admin, operator or observer")
+			}
 			r, err := broker.ParseRole(role)
 			if err != nil {
 				return usagef("--role: %w", err)
