@@ -123,6 +123,9 @@ func (r *Reader) at(ctx context.Context, l journal.Log, seq protocol.Seq, lossy 
 	if err := r.advance(ctx, l, f, seq, seq); err != nil {
 		return Snapshot{}, err
 	}
+	if f.lost && f.state.Seq == 0 && seq+1 == floor { // what remains of the state there is the one asked for
+		f.state.Epoch, f.state.Seq = tail.Epoch, seq
+	}
 	p := &pastState{log: l, asked: seq, snap: r.table.Take(f.state), bytes: f.bytes, ts: f.ts}
 	p.snap.Damaged = f.lost
 	r.tell(l, f)

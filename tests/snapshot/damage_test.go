@@ -91,8 +91,13 @@ func TestLostCheckpoints(t *testing.T) {
 		t.Errorf("now: %d, %v, %s", now.Seq, err, now.State)
 	}
 	for _, seq := range []protocol.Seq{floor - 1, floor, floor + 10} {
-		if at, err := r.At(k.ctx, k.log, seq); err != nil || !at.Damaged {
-			t.Errorf("at %d: damaged %t, %v", seq, at.Damaged, err)
+		at, err := r.At(k.ctx, k.log, seq)
+		if err != nil || !at.Damaged || at.Seq != seq || at.Epoch != k.epochs[0] || at.Fold.Adapter != "jsonl" {
+			t.Errorf("at %d: seq %d of %s, fold %v, damaged %t, %v", seq, at.Seq, at.Epoch, at.Fold, at.Damaged, err)
+			continue
+		}
+		if s, err := snapshot.Decode(at.State); err != nil || s.Seq != seq || s.Epoch != at.Epoch || at.Hash != snapshot.Hash(at.State) {
+			t.Errorf("state at %d: %s, %v", seq, at.State, err)
 		}
 	}
 	if got := problems(t, k, r); !strings.Contains(got, "no checkpoint for the state at") {
