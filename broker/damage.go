@@ -20,6 +20,8 @@ const reasonDamaged = "damaged"
 // again. What the logs of the sessions lack is recovery's. Damage is what the
 // start found, or a log without an entry: an entry is made before its log and
 // outlives it, but a lost block at the end of the registry shows in nothing else.
+// A cut end of a block is none: a kill leaves one. What it can take is the mark of
+// a trim or a purge, so those are looked at every time.
 func (b *Broker) heal(ctx context.Context) error {
 	logs, err := b.node.Logs(ctx)
 	if err != nil {
@@ -29,19 +31,16 @@ func (b *Broker) heal(ctx context.Context) error {
 	for l := range logs {
 		damaged = damaged || b.registry.record(l.Key) == nil
 	}
-	if !damaged {
-		return nil
-	}
 	for l, messages := range logs {
 		rec := b.registry.record(l.Key)
 		switch {
 		case rec == nil:
 			err = b.adopt(ctx, l)
-		case rec.Shard != l.Shard:
+		case rec.Shard != l.Shard && damaged:
 			err = fmt.Errorf("it has records in shard %d, the registry says %d", l.Shard, rec.Shard)
-		case rec.Deleted && messages > 1:
+		case rec.Deleted && rec.Shard == l.Shard && messages > 1:
 			err = b.node.Purge(ctx, l)
-		case !rec.Deleted && !rec.Deleting:
+		case damaged && !rec.Deleted && !rec.Deleting:
 			err = b.rejoin(ctx, l, rec)
 		}
 		if errors.Is(err, journal.ErrUnavailable) || ctx.Err() != nil {
@@ -51,6 +50,26 @@ func (b *Broker) heal(ctx context.Context) error {
 			b.log.Error("session not healed", slog.String(protocol.LogSession, l.Key.String()), slog.Any(protocol.LogError, err))
 		}
 	}
+	if damaged {
+		return nil
+	}
+	return b.each(ctx, b.registry.records(wasTrimmed), b.retrim)
+}
+
+// wasTrimmed reports whether the registry knows of a trim of a session's log.
+func wasTrimmed(r *protocol.SessionRecord) bool { return r.Floor > 1 && !r.Deleted && !r.Deleting }
+
+// retrim removes what came back of a log that was trimmed. Errors: those after
+// which it is worth another try.
+func (b *Broker) retrim(ctx context.Context, rec *protocol.SessionRecord) error {
+	_, err := b.node.Trim(ctx, logOf(rec), rec.Floor)
+	switch {
+	case err == nil, errors.Is(err, journal.ErrTrimmed), errors.Is(err, journal.ErrDamaged): // recovery tells
+		return nil
+	case errors.Is(err, journal.ErrUnavailable), ctx.Err() != nil:
+		return err
+	}
+	b.log.Error("session not trimmed again", slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
 	return nil
 }
 

@@ -36,6 +36,53 @@ func TestRetainEndedSessions(t *testing.T) {
 	}
 }
 
+// TestTrimComesBack: what the registry says is trimmed, or deleted, is in the logs
+// again, as where the marks of a trim and of a purge were in the end of a block
+// that was cut after a kill. The start removes it again, and nothing else.
+func TestTrimComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	ids := map[string]string{}
+	for _, name := range []string{"trimmed", "whole", "deleted"} {
+		id := w.startSession(broker.StartParams{}).ID
+		for range 9 {
+			w.worker.print(w.ctx, key(id), `{}`)
+		}
+		w.worker.exit(w.ctx, key(id), protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndExited, ExitCode: ptr(0)})
+		ids[name] = id
+	}
+	edit := func(id string, f func(*protocol.SessionRecord)) {
+		if err := w.broker.Registry().Update(w.ctx, key(id), 1, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit(ids["trimmed"], func(r *protocol.SessionRecord) { r.Floor = 7 })
+	edit(ids["deleted"], func(r *protocol.SessionRecord) { r.Deleted, r.Status = true, protocol.StatusEnded })
+	w.kill()
+	w.boot()
+	if len(w.node.Damage()) > 0 {
+		t.Fatalf("damage: %v", w.node.Damage())
+	}
+	if err := w.broker.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := w.node.Logs(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]uint64{"trimmed": 5, "whole": 11, "deleted": 1} {
+		if got := logs[w.log(ids[name])]; got != want {
+			t.Errorf("%s: %d records, want %d", name, got, want)
+		}
+	}
+	for name, want := range map[string]protocol.Seq{"trimmed": 7, "whole": 1} {
+		floor, err := w.node.Floor(w.ctx, w.log(ids[name]))
+		if told := w.info(ids[name]); err != nil || floor != want || told.Floor != want || told.Head != 11 {
+			t.Errorf("%s begins at %d, %v; clients are told %d to %d", name, floor, err, told.Floor, told.Head)
+		}
+	}
+}
+
 // keep prints n lines of a session and checkpoints it as its owner does, under
 // a retention that trims nothing.
 func (w *world) keep(store *snapshot.Store, id string, n int) {
