@@ -153,6 +153,7 @@ func (t *tokens) check(always bool) error {
 	t.mu.Lock()
 	old := t.current.Load()
 	next, err := t.read(old, always)
+	repaired := err == nil && t.complaint != ""
 	switch {
 	case err == nil:
 		t.complaint = ""
@@ -167,6 +168,9 @@ func (t *tokens) check(always bool) error {
 	t.checked = now
 	fs := slices.Collect(maps.Values(t.onChange))
 	t.mu.Unlock()
+	if repaired {
+		t.log.Info("token file read again; it is in force", slog.String("path", t.path))
+	}
 	if len(change.Added)+len(change.Removed) == 0 {
 		return err
 	}
