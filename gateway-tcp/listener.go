@@ -86,7 +86,7 @@ func Listen(rawURL string, limits Limits) (*Listener, error) {
 }
 
 func listenTCP(address string) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive, Control: boundUnsent}
 	return lc.Listen(context.Background(), "tcp", address) //nolint:contextcheck // resolving a numeric or local name; nothing to cancel
 }
 

@@ -76,6 +76,9 @@ func (p *pipe) ReadFrame() ([]byte, error) {
 func (p *pipe) Write(b []byte) (int, error)        { return p.conn.Write(b) }
 func (p *pipe) SetWriteDeadline(t time.Time) error { return p.conn.SetWriteDeadline(t) }
 
+// Resumable: a socket takes up where it stopped.
+func (p *pipe) Resumable() bool { return true }
+
 // Name is network and address of the peer.
 func (p *pipe) Name() string {
 	a := p.conn.RemoteAddr()

@@ -63,6 +63,9 @@ var (
 	_ gateway.Dated = (*tlsPipe)(nil)
 )
 
+// Resumable: a TLS connection whose write failed is over.
+func (p *tlsPipe) Resumable() bool { return false }
+
 // SetWriteDeadline: t is how long from now a write may find no byte taken.
 func (p *tlsPipe) SetWriteDeadline(t time.Time) error {
 	if p.sealed.closing.Load() {

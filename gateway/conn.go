@@ -26,6 +26,8 @@ type conn struct {
 	id      uint64
 	address string // the listener's
 	half    HalfCloser
+	// resumable: see Resumable.
+	resumable bool
 
 	cut      atomic.Int64 // unix nanoseconds after which no write may last; zero: none
 	jobs     sync.WaitGroup
@@ -73,6 +75,9 @@ func newConn(s *Server, p Pipe, address string) *conn {
 	c.work.L = &c.mu
 	c.room.L = &c.mu
 	c.half, _ = p.(HalfCloser)
+	if r, ok := p.(Resumable); ok {
+		c.resumable = r.Resumable()
+	}
 	return c
 }
 

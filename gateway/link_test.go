@@ -30,6 +30,7 @@ type testPipe struct {
 func (p *testPipe) ReadFrame() ([]byte, error)         { return p.lines.ReadLine() }
 func (p *testPipe) Write(b []byte) (int, error)        { return p.out.Write(b) }
 func (p *testPipe) SetWriteDeadline(t time.Time) error { return p.out.SetWriteDeadline(t) }
+func (p *testPipe) Resumable() bool                    { return true }
 func (p *testPipe) Name() string                       { return "test" }
 func (p *testPipe) Close(code int, _ string) error {
 	p.once.Do(func() { p.code = code; close(p.closed) })
@@ -108,6 +109,16 @@ func (l *link) line() string {
 		l.t.Fatalf("read: %v", err)
 	}
 	return strings.TrimSuffix(b, "\n")
+}
+
+// buffered returns what was read from the server and not taken.
+func (l *link) buffered() string {
+	l.t.Helper()
+	b, err := l.lines.Peek(l.lines.Buffered())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // message is any line of a server.

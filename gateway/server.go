@@ -25,6 +25,7 @@ type Server struct {
 	census        *census
 	attempts      *attempts
 	counters      *counters
+	buffers       buffers
 	subscriptions atomic.Int64  // of all workspaces
 	verifying     chan struct{} // capacity protocol.VerifiesMax; full: verify_session is refused
 	refusing      chan struct{} // capacity protocol.RefusalsMax; full: a surplus connection is closed at once

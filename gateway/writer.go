@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"rejoin/journal"
@@ -12,20 +11,11 @@ import (
 )
 
 const (
-	// bufferBytes is how much a writer gathers for one write; one event may pass it.
-	bufferBytes = 64 << 10
 	// quantum is what a subscription may send in one round.
 	quantum = 64 << 10
-	// bufferKept is the largest buffer that goes back to the pool.
-	bufferKept = 2 * bufferBytes
 	// outKept is the largest response buffer that a connection keeps for the next one.
 	outKept = 512
 )
-
-// buffers are shared by all connections; an idle one holds none.
-var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 0, bufferBytes+4096)} }}
-
-type buffer struct{ b []byte }
 
 // writer is the state of a connection's writing goroutine, and nobody else's.
 type writer struct {
@@ -33,6 +23,7 @@ type writer struct {
 	sc     scope
 	buf    *buffer         // nil while idle
 	large  []byte          // sent as it is after buf: a response or snapshot larger than what buf has room for
+	tail   stretch         // the last pull's part of buf
 	full   bool            // what is gathered must go before anything else
 	unsent int             // bytes of responses in buf and large
 	over   []*subscription // ended, to be released outside the lock
@@ -105,7 +96,7 @@ func (w *writer) await() bool {
 
 func (w *writer) dropBuffer() {
 	if w.buf != nil {
-		buffers.Put(w.buf)
+		w.c.srv.buffers.put(w.buf)
 		w.buf = nil
 	}
 }
@@ -114,10 +105,10 @@ func (w *writer) dropBuffer() {
 // that were queued by then first, in the same critical section.
 func (w *writer) fill() {
 	if w.buf == nil {
-		w.buf = buffers.Get().(*buffer) //nolint:forcetypeassert // nothing else is put there
+		w.buf = w.c.srv.buffers.get()
 	}
 	c := w.c
-	for w.large == nil && !w.full && len(w.buf.b) < bufferBytes {
+	for w.large == nil && !w.full && len(w.buf.b) < w.buf.limit {
 		c.mu.Lock()
 		if !w.takeResponses() {
 			c.mu.Unlock()
@@ -155,7 +146,7 @@ func (w *writer) takeResponses() bool {
 	switch {
 	case n == 0:
 		return true
-	case len(w.buf.b)+n <= bufferBytes:
+	case len(w.buf.b)+n <= w.buf.limit:
 		w.buf.b = append(w.buf.b, c.out...)
 		w.unsent += n
 		c.out = c.out[:0]
@@ -215,7 +206,7 @@ func (w *writer) prepare(s *subscription) bool {
 // must go first. Callers hold c.mu.
 func (w *writer) takeNote(s *subscription) bool {
 	n := s.note
-	fits := len(w.buf.b)+len(n.bytes) <= bufferBytes
+	fits := len(w.buf.b)+len(n.bytes) <= w.buf.limit
 	if !fits && len(w.buf.b) > 0 {
 		s.queued = true
 		w.c.ready.pushFront(s)
@@ -264,7 +255,7 @@ func (w *writer) pull(s *subscription) {
 	c.mu.Unlock()
 
 	mark := len(w.buf.b)
-	room := min(bufferBytes, mark+s.deficit)
+	room := min(w.buf.limit, mark+s.deficit)
 	out, last, status := s.w.Pull(w.buf.b, prefix, cursor, until, room, limit)
 
 	c.mu.Lock()
@@ -279,6 +270,7 @@ func (w *writer) pull(s *subscription) {
 		s.cursor.Seq = last
 		if len(out) > mark {
 			s.announce = false
+			w.tail = stretch{s, gen, mark, len(out)}
 		}
 		w.follow(s, status)
 	}
@@ -338,14 +330,17 @@ func (w *writer) releaseOver() {
 
 // flush sends what was gathered.
 func (w *writer) flush() error {
-	err := w.c.send(w.buf.b)
+	err := w.sendGathered()
 	if err == nil {
 		err = w.c.send(w.large)
 	}
-	w.large, w.full = nil, false
-	w.buf.b = w.buf.b[:0]
-	if cap(w.buf.b) > bufferKept {
-		w.buf = nil
+	w.large, w.full, w.tail = nil, false, stretch{}
+	if w.buf != nil {
+		if w.buf.limit < bufferBytes || cap(w.buf.b) > 2*bufferBytes {
+			w.dropBuffer() // for the next one a large one may be free
+		} else {
+			w.buf.b = w.buf.b[:0]
+		}
 	}
 	if w.unsent > 0 {
 		w.c.mu.Lock()
@@ -361,20 +356,26 @@ func (w *writer) flush() error {
 // renew it.
 func (c *conn) send(p []byte) error {
 	for len(p) > 0 {
-		if err := c.pipe.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout)); err != nil {
-			return err
-		}
-		if cut := c.cut.Load(); cut != 0 { // drain stores it before it sets its own deadline
-			if err := c.pipe.SetWriteDeadline(time.Unix(0, cut)); err != nil {
-				return err
-			}
-		}
-		n, err := c.pipe.Write(p)
-		c.srv.counters.bytes.Add(uint64(n))
+		n, err := c.sendWithin(p, c.srv.cfg.WriteTimeout)
 		p = p[n:]
 		if err != nil && (n == 0 || c.cut.Load() != 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// sendWithin is one write of p with a deadline.
+func (c *conn) sendWithin(p []byte, limit time.Duration) (int, error) {
+	if err := c.pipe.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		return 0, err
+	}
+	if cut := c.cut.Load(); cut != 0 { // drain stores it before it sets its own deadline
+		if err := c.pipe.SetWriteDeadline(time.Unix(0, cut)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.pipe.Write(p)
+	c.srv.counters.bytes.Add(uint64(n))
+	return n, err
 }

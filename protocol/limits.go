@@ -10,17 +10,19 @@ const (
 
 // Limits of client requests.
 const (
-	RequestBytesDefault   = 1 << 20 // --max-request-bytes: one line of a client
-	NestingMax            = 128     // arrays and objects inside each other in a request
-	BatchMembersMax       = 100     // requests in one batch array
-	RequestsQueuedMax     = 64      // per connection, waiting behind another of their session
-	RequestsInWorkMax     = 32      // per connection, being answered
-	SubscriptionsMax      = 1024    // per connection
-	WatchesMax            = 8       // watch_sessions per connection
-	ResponseBytesQueued   = 4 << 20 // per connection; above it no further request is read until the client reads
-	CommandStatusIDsMax   = 64      // ids of one command_status
-	ReadEventsMax         = 1000    // events of one read_events
-	ReadEventsBytes       = 1 << 20 // bytes of one read_events unless maxBytes says less or, up to ReadEventsBytesMax, more
+	RequestBytesDefault   = 1 << 20   // --max-request-bytes: one line of a client
+	NestingMax            = 128       // arrays and objects inside each other in a request
+	BatchMembersMax       = 100       // requests in one batch array
+	RequestsQueuedMax     = 64        // per connection, waiting behind another of their session
+	RequestsInWorkMax     = 32        // per connection, being answered
+	SubscriptionsMax      = 1024      // per connection
+	WatchesMax            = 8         // watch_sessions per connection
+	ResponseBytesQueued   = 4 << 20   // per connection; above it no further request is read until the client reads
+	GatherBuffersMax      = 256       // per server: writers that gather 64 KiB for one write; the others gather 4 KiB
+	UnsentBytesMax        = 128 << 10 // per TCP connection: what the kernel holds that is not on its way (TCP_NOTSENT_LOWAT)
+	CommandStatusIDsMax   = 64        // ids of one command_status
+	ReadEventsMax         = 1000      // events of one read_events
+	ReadEventsBytes       = 1 << 20   // bytes of one read_events unless maxBytes says less or, up to ReadEventsBytesMax, more
 	ReadEventsBytesMax    = 8 << 20
 	ConnectionsMaxDefault = 20000 // per server
 	HandshakesMax         = 512   // per tls listener: connections that are not secured yet
