@@ -18,12 +18,21 @@ type Resumable interface {
 	Resumable() bool
 }
 
-// A stretch is the events that a pull put at the end of what is gathered.
+// A stretch is the events of one subscription, in a row, at the end of what is
+// gathered.
 type stretch struct {
 	s    *subscription
 	gen  uint64 // of s, then
 	from int    // its first byte
 	to   int    // behind its last one
+}
+
+// with returns what ends with next: both, where they are one.
+func (t stretch) with(next stretch) stretch {
+	if t.s == next.s && t.gen == next.gen && t.to == next.from {
+		next.from = t.from
+	}
+	return next
 }
 
 // sendGathered sends the buffer. A client that stalls in it keeps the rest of one

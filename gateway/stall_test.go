@@ -37,6 +37,9 @@ func TestStalledClientHoldsNoBuffer(t *testing.T) {
 					if n := s.buffers.out.Load(); n != 0 {
 						t.Fatalf("%d buffers are held for a client that has stalled", n)
 					}
+					if at, most := cursorOf(s, 2), protocol.Seq(3*(taken+2)/1000+8); at > most {
+						t.Fatalf("the cursor is at %d, want at most %d", at, most)
+					}
 				}
 				w.logs["s"].append(1, 10)
 				seq := protocol.Seq(0)
@@ -59,6 +62,18 @@ func TestStalledClientHoldsNoBuffer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// cursorOf returns where the only connection's subscription id has got to.
+func cursorOf(s *Server, id uint64) protocol.Seq {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.subs[id].cursor.Seq
+	}
+	return 0
 }
 
 // Of the large buffers a fixed number is out; who comes then gets a small one, and

@@ -270,7 +270,7 @@ func (w *writer) pull(s *subscription) {
 		s.cursor.Seq = last
 		if len(out) > mark {
 			s.announce = false
-			w.tail = stretch{s, gen, mark, len(out)}
+			w.tail = w.tail.with(stretch{s, gen, mark, len(out)})
 		}
 		w.follow(s, status)
 	}
