@@ -68,13 +68,13 @@ func (f fold) ask(kind string) {
 func timeout(p protocol.Params) int64 {
 	raw, _ := p.Raw("timeout")
 	ms, err := strconv.ParseFloat(string(raw), 64)
-	switch {
-	case err != nil && !errors.Is(err, strconv.ErrRange), ms == 0:
+	if err != nil && !errors.Is(err, strconv.ErrRange) || ms == 0 {
 		return 0
-	case ms >= 1 && ms <= math.MaxInt32:
-		return int64(ms)
 	}
-	return 1
+	if ms < 1 || ms > math.MaxInt32 {
+		return 1
+	}
+	return int64(ms)
 }
 
 // options are the choices of a question that have room, and how many have not: a
