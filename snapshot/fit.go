@@ -27,7 +27,7 @@ func (r Retention) cut() cadence {
 	return c
 }
 
-// fit brings the log within its retention when nothing more is coming for now:
+// fit brings the log within its retention when nothing more is coming:
 // retain alone trims to a checkpoint that was taken on the way, and a burst takes
 // none. It stores one at the head, one at the record from which on the retention
 // keeps, both folded from the log, and trims to that.

@@ -339,7 +339,7 @@ func (k *Keeper) fit(ctx context.Context, now int64) bool {
 		err = k.shelf.fit(ctx, now)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.st.log.Warn("the log stays larger than its retention for now", slog.String(protocol.LogSession, k.shelf.log.Key.String()), slog.Any(protocol.LogError, err))
+		k.st.log.Warn("the log stays larger than its retention", slog.String(protocol.LogSession, k.shelf.log.Key.String()), slog.Any(protocol.LogError, err))
 	}
 	return err == nil
 }

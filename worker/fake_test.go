@@ -15,7 +15,7 @@ import (
 	"rejoin/snapshot"
 )
 
-const testEpoch = protocol.Epoch("01JDXXXXXXXXXXXXXXXXXXXXXX")
+const testEpoch = protocol.Epoch("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 // fakeLog is a journal whose events become durable when a test says so.
 type fakeLog struct {

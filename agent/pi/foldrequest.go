@@ -1,7 +1,6 @@
 package pi
 
 import (
-	"errors"
 	"math"
 	"strconv"
 
@@ -67,14 +66,14 @@ func (f fold) ask(kind string) {
 // 1 or above 2³¹−1. A value that is no number is none of pi's.
 func timeout(p protocol.Params) int64 {
 	raw, _ := p.Raw("timeout")
-	ms, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || ms == 0 {
+	ms, _ := strconv.ParseFloat(string(raw), 64) // 0 of what is no number, ±Inf of what is too large
+	switch {
+	case ms == 0:
 		return 0
+	case ms >= 1 && ms <= math.MaxInt32:
+		return int64(ms)
 	}
-	if ms < 1 || ms > math.MaxInt32 {
-		return 1
-	}
-	return int64(ms)
+	return 1
 }
 
 // options are the choices of a question that have room, and how many have not: a
