@@ -14,14 +14,19 @@ import (
 // BinEnv names a binary to test instead of building one.
 const BinEnv = "REJOIN_BIN"
 
-// built is what Binary made in this process; removeBuilt removes dir when it is
-// not shared with other test processes.
-var built struct {
+// built are the binaries made in this process, the second one always without the
+// race detector.
+var built, plain binary
+
+type binary struct {
 	once sync.Once
 	path string
-	dir  string
 	err  error
 }
+
+// unshared is the directory of a binary that other test processes do not share;
+// removeBuilt removes it.
+var unshared string
 
 // Binary returns the path of the rejoin binary, built at the first call in this
 // process (with the race detector if this test has it) unless BinEnv names one.
@@ -30,11 +35,26 @@ func Binary(tb testing.TB) string {
 	if path := os.Getenv(BinEnv); path != "" {
 		return path
 	}
-	built.once.Do(func() { built.path, built.err = build() })
-	if built.err != nil {
-		tb.Fatalf("build rejoin: %v", built.err)
+	return built.get(tb, RaceDetector)
+}
+
+// PlainBinary is Binary without the race detector, for what is measured: the
+// detector needs memory and time of its own.
+func PlainBinary(tb testing.TB) string {
+	tb.Helper()
+	if !RaceDetector {
+		return Binary(tb)
 	}
-	return built.path
+	return plain.get(tb, false)
+}
+
+func (b *binary) get(tb testing.TB, race bool) string {
+	tb.Helper()
+	b.once.Do(func() { b.path, b.err = build(race) })
+	if b.err != nil {
+		tb.Fatalf("build rejoin: %v", b.err)
+	}
+	return b.path
 }
 
 // Root returns the module's directory: the nearest one upwards with a go.mod.
@@ -57,7 +77,7 @@ func Root() (string, error) {
 
 // build links into a directory of the module that every test process of this
 // user shares, one at a time: the go command skips the link when nothing changed.
-func build() (string, error) {
+func build(race bool) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -76,7 +96,7 @@ func build() (string, error) {
 	}
 	path := filepath.Join(dir, "rejoin")
 	args := []string{"build", "-o", path}
-	if RaceDetector {
+	if race {
 		path += "-race"
 		args = []string{"build", "-race", "-o", path}
 	}
@@ -95,14 +115,17 @@ func buildDir(root string) (string, error) {
 			return dir, nil
 		}
 	}
+	if unshared != "" {
+		return unshared, nil
+	}
 	dir, err := os.MkdirTemp("", "rejoin-test-")
-	built.dir = dir
+	unshared = dir
 	return dir, err
 }
 
 func removeBuilt() {
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir) // a temporary directory that stays harms nothing
+	if unshared != "" {
+		_ = os.RemoveAll(unshared) // a temporary directory that stays harms nothing
 	}
 }
 
