@@ -17,8 +17,8 @@ import (
 // answers a later one. An id with a "#" in it has that from the first on: what
 // stands behind the last "#" is always a seq.
 
-// askedMax is how many questions of a run are remembered, the newest: a name that
-// comes again after more others is taken for a first one.
+// askedMax is how many names of a run are remembered, those that were new last: one
+// that comes again after as many others were new is taken for a first one.
 const askedMax = 256
 
 // askedBytes is the length of what is remembered of one.

@@ -37,5 +37,6 @@
 //
 // It does not know children or sockets and speaks to the journal only. Reader
 // and Store start no goroutine: they work in the caller's. A Keeper has one
-// while it stores a checkpoint; Keeper.Close waits for it.
+// while it stores a checkpoint or fits the log to its retention; Keeper.Close
+// waits for it. Its timer only starts that one, and not after Close.
 package snapshot

@@ -51,9 +51,10 @@ func (s *shelf) fit(ctx context.Context, now int64) error {
 		return nil
 	}
 	before := newest.place.Base - 1 // the newest record stays whole
-	if i := s.retention.target(s.usable(), now); i < 0 || s.kept[i].seq < before {
+	kept = s.usable()
+	if i := s.retention.target(kept, now); i < 0 || kept[i].seq < before {
 		enough := func(f *folding) bool {
-			return f.state.Seq >= before || !s.retention.exceeds(uint64(newest.seq-f.state.Seq), newest.bytes-min(newest.bytes, f.bytes))
+			return !s.retention.exceeds(uint64(newest.seq-f.state.Seq), newest.bytes-min(newest.bytes, f.bytes))
 		}
 		if _, err := s.checkpoint(ctx, r, before, enough); err != nil {
 			return fmt.Errorf("checkpoint up to %d: %w", before, err)
@@ -74,7 +75,8 @@ func (s *shelf) checkpoint(ctx context.Context, r *Reader, target protocol.Seq, 
 	if err != nil {
 		return header{}, err
 	}
-	for f.state.Seq < target && (enough == nil || f.state.Seq < s.floor || !enough(f)) {
+	done := func() bool { return f.state.Seq >= target || enough != nil && f.state.Seq >= s.floor && enough(f) }
+	for !done() {
 		recs, err := r.read(ctx, s.log, f.state.Seq, chunkBytes, false)
 		if err == nil && len(recs) == 0 {
 			err = journal.ErrUnavailable
@@ -86,7 +88,7 @@ func (s *shelf) checkpoint(ctx context.Context, r *Reader, target protocol.Seq, 
 			if err := f.apply(r.table, rec, 0); err != nil {
 				return header{}, err
 			}
-			if f.state.Seq >= target || enough != nil && f.state.Seq >= s.floor && enough(f) {
+			if done() {
 				break
 			}
 		}

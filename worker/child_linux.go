@@ -96,17 +96,11 @@ func (c *child) reap() (code *int, signal *string) {
 	if c.reaped || !isExited(c.pid) {
 		return nil, nil
 	}
-	var ws unix.WaitStatus
-	for {
-		if _, err := unix.Wait4(c.pid, &ws, 0, nil); err != unix.EINTR {
-			if err != nil {
-				return nil, nil
-			}
-			break
-		}
+	ws, err := c.offspring.wait(c.pid)
+	if err != nil {
+		return nil, nil
 	}
 	c.reaped = true
-	c.offspring.forget(c.pid)
 	if ws.Signaled() {
 		name := unix.SignalName(ws.Signal())
 		return nil, &name
@@ -119,8 +113,9 @@ func (c *child) reap() (code *int, signal *string) {
 // orphan like others from here on. The error is that of its control group, which
 // the next start removes.
 func (c *child) release() error {
-	c.reap()
-	c.offspring.forget(c.pid)
+	if c.reap(); !c.reaped { // a pid that was reaped may be another's already
+		c.offspring.forget(c.pid)
+	}
 	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr, c.pidfd} {
 		if f != nil {
 			_ = f.Close() // closed before, or a pipe: nothing is lost

@@ -67,7 +67,23 @@ func (o *offspring) resign(pid int) {
 	}
 }
 
-// forget takes a leader out that was reaped, or given up.
+// wait reaps a leader that has exited. Its pid is nobody's from then on, and so not
+// a leader's.
+func (o *offspring) wait(pid int) (ws unix.WaitStatus, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		if _, err = unix.Wait4(pid, &ws, 0, nil); err != unix.EINTR {
+			break
+		}
+	}
+	if err == nil {
+		delete(o.leaders, pid)
+	}
+	return ws, err
+}
+
+// forget takes a leader out that is given up.
 func (o *offspring) forget(pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -325,3 +325,24 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// What a child lets go of at its end is its own: its pid may be another leader's
+// by then.
+func TestReleaseSparesTheNextLeader(t *testing.T) {
+	o := newOffspring("i")
+	o.leaders[7] = leadership{start: 2}
+	ended := &child{pid: 7, start: 1, offspring: o, reaped: true}
+	if err := ended.release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := o.leaders[7]; !there {
+		t.Error("a leader with the pid of one that was reaped is forgotten")
+	}
+	givenUp := &child{pid: 7, start: 2, offspring: o}
+	if err := givenUp.release(); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.leaders) != 0 {
+		t.Error("a leader that is given up stays a leader")
+	}
+}

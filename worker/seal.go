@@ -61,10 +61,11 @@ func (s *Seal) open(b []byte) []byte {
 		frame := b[:n]
 		b = b[n:]
 		nonce, sealed := frame[:s.aead.NonceSize()], frame[s.aead.NonceSize():]
-		var err error
-		if text, err = s.aead.Open(text, nonce, sealed, nil); err != nil {
+		longer, err := s.aead.Open(text, nonce, sealed, nil)
+		if err != nil {
 			break
 		}
+		text = longer
 	}
 	return text
 }

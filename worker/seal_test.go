@@ -31,6 +31,10 @@ func TestSeal(t *testing.T) {
 	if got := other.open(file); len(got) > 0 {
 		t.Errorf("another key opens %q", got)
 	}
+	file[len(file)-1] ^= 1
+	if got := string(s.open(file)); got != "first " {
+		t.Errorf("behind a whole frame a changed one opens as %q", got)
+	}
 	file[whole-1] ^= 1
 	if got := s.open(file); len(got) > 0 {
 		t.Errorf("a changed frame opens as %q", got)
