@@ -9,7 +9,7 @@ import (
 	"rejoin/protocol"
 )
 
-// Exit codes, as docs/protocol.md has them.
+// Exit codes, as docs/operations.md has them.
 const (
 	exitOK           = 0
 	exitFailed       = 1

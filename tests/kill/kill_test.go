@@ -222,7 +222,9 @@ func (k *killer) resume(r *row) {
 	}
 	acks := w.acks.Load()
 	w.level.Store(talking)
-	k.give(harness.Context(k.t), c, "burst", 300)
+	if err := w.observers[0].give(harness.Context(k.t), c, "burst", 300); err != nil {
+		k.t.Fatalf("order burst: %v", err)
+	}
 	harness.Eventually(k.t, "commands are acknowledged after the resume", func() bool {
 		w.check()
 		return w.acks.Load() >= acks+ordersBeforeKill

@@ -104,7 +104,10 @@ func (s *soak) killByChild() {
 // killed waits for the death of the server by somebody's SIGKILL.
 func (s *soak) killed() {
 	s.t.Helper()
-	<-s.server.Exited()
+	harness.Eventually(s.t, "the server is killed", func() bool {
+		s.check()
+		return !s.server.Alive()
+	})
 	if !s.server.Killed() {
 		s.t.Fatalf("the server ended by itself\n%s", s.server.LogTail())
 	}

@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -51,16 +52,35 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// FuzzMounts: a group of this process lies where something is mounted, or below.
 func FuzzMounts(f *testing.F) {
 	f.Add(v2Mount+v1Mount, "0::/x\n"+v1Self)
+	f.Add(v2Mount, "0::/x/../../y\n")
 	f.Fuzz(func(t *testing.T, mountinfo, self string) {
 		v2, v1 := mounts(mountinfo, self)
 		for _, h := range append([]*hierarchy{v2}, v1...) {
-			if h != nil && h.own == "" {
-				t.Error("a hierarchy without a place")
+			if h != nil && !slices.ContainsFunc(mountPoints(mountinfo), func(point string) bool { return inside(point, h.own) }) {
+				t.Errorf("nothing is mounted at or above %q", h.own)
 			}
 		}
 	})
+}
+
+// mountPoints are the fifth fields of mountinfo, as directories.
+func mountPoints(mountinfo string) (all []string) {
+	for line := range strings.Lines(mountinfo) {
+		if f := strings.Fields(line); len(f) > 4 {
+			all = append(all, filepath.Clean(unescape(f[4])))
+		}
+	}
+	return all
+}
+
+// inside reports whether dir is point or lies in it; an absolute point has absolute
+// places only.
+func inside(point, dir string) bool {
+	rel, err := filepath.Rel(point, dir)
+	return err == nil && filepath.IsAbs(point) == filepath.IsAbs(dir) && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 var (
