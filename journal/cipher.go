@@ -119,10 +119,11 @@ func unused(dir string) bool {
 	return errors.Is(err, os.ErrNotExist) && len(storedStreams(dir)) == 0
 }
 
-// hasKeys reports that a stream in dir is encrypted: its meta data has a key.
+// hasKeys reports that a stream in dir is encrypted: its meta data, or the copy of
+// that, has a key.
 func hasKeys(dir string) bool {
 	for _, e := range storedStreams(dir) {
-		if _, err := os.Lstat(filepath.Join(streamsDir(dir), e.Name(), "meta.key")); err == nil {
+		if present(filepath.Join(streamsDir(dir), e.Name(), metaKey)) || present(filepath.Join(dir, metaDir, e.Name(), metaKey)) {
 			return true
 		}
 	}

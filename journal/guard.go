@@ -28,6 +28,7 @@ const guardTries = 3
 // made of it is compared with what was read. It is used by one goroutine.
 type guard struct {
 	dir    string
+	sealed bool     // the journal is encrypted, by its own record
 	names  []string // streams that must be there
 	log    *slog.Logger
 	hook   func(step string) error
@@ -45,8 +46,10 @@ func (g *guard) fault(step string) error {
 	return g.hook(step)
 }
 
+// newGuard returns the guard of one start. That cfg has a key if the directory's
+// record says that it is encrypted, and only then, is checked before.
 func newGuard(cfg Config, f *format, now time.Time) *guard {
-	g := &guard{dir: cfg.Dir, log: cfg.Logger, hook: cfg.GuardFault}
+	g := &guard{dir: cfg.Dir, sealed: cfg.Key != nil, log: cfg.Logger, hook: cfg.GuardFault}
 	if f.Ready {
 		g.names = slices.Clone(f.Expect)
 	}
@@ -70,7 +73,7 @@ func (g *guard) before(ctx context.Context, crashed bool) error {
 		}
 	}
 	began := time.Now()
-	if g.scans, err = scanStreams(ctx, g.dir, g.names); err != nil {
+	if g.scans, err = scanStreams(ctx, g.dir, g.names, g.sealed); err != nil {
 		return fmt.Errorf("journal: verify blocks: %w", err)
 	}
 	if crashed {
@@ -128,7 +131,7 @@ func (g *guard) mend(ctx context.Context) error {
 		if err := p.run(g); err != nil {
 			return err
 		}
-		again, err := scanStreams(ctx, g.dir, []string{p.s.name})
+		again, err := scanStreams(ctx, g.dir, []string{p.s.name}, g.sealed)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func (g *guard) mendMeta(stream string) error {
 		return nil // a missing stream is another matter
 	}
 	copied := metaSound(kept, stream)
-	sealed := present(filepath.Join(dir, metaKey))
+	sealed := g.sealed || present(filepath.Join(dir, metaKey)) || present(filepath.Join(kept, metaKey))
 	d := StreamDamage{Stream: stream, File: metaFile, What: "does not verify", Action: "made anew"}
 	switch {
 	case copied && present(filepath.Join(kept, metaKey)) == sealed:

@@ -109,8 +109,9 @@ func (s *streamScan) messages() uint64 {
 }
 
 // scanStreams reads every block of the streams named, as many at a time as
-// there are processors. Streams without a directory are left out.
-func scanStreams(ctx context.Context, dir string, names []string) ([]*streamScan, error) {
+// there are processors; of an encrypted journal none. Streams without a directory
+// are left out.
+func scanStreams(ctx context.Context, dir string, names []string, encrypted bool) ([]*streamScan, error) {
 	var out []*streamScan
 	for _, name := range names {
 		s, err := listStream(filepath.Join(streamsDir(dir), name), name)
@@ -118,6 +119,7 @@ func scanStreams(ctx context.Context, dir string, names []string) ([]*streamScan
 			return nil, err
 		}
 		if s != nil {
+			s.sealed = s.sealed || encrypted // also where a stream's key is gone
 			out = append(out, s)
 		}
 	}

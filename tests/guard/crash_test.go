@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -24,7 +25,7 @@ func starter(args []string) int {
 		return 2
 	}
 	step := 0
-	cfg := config(args[0], nil)
+	cfg := configFor(args[2], args[0])
 	cfg.GuardFault = func(name string) error {
 		if step++; step == at {
 			fmt.Println("killed at", name)
@@ -60,12 +61,23 @@ func sabotage(how, dir, step string) error {
 	return os.RemoveAll(streamDir(dir, "J0"))
 }
 
-// smallStore is a store of a few records with damage in it, and what is left of
-// it once it is repaired.
-func smallStore(t *testing.T) (dir string, want map[string]string) {
+// sealed is the variant of a test whose store is encrypted.
+const sealed = "sealed"
+
+// configFor is config for a variant of a test.
+func configFor(how, dir string) journal.Config {
+	cfg := config(dir, nil)
+	if how == sealed {
+		cfg.Key = bytes.Repeat([]byte("k"), journal.KeyBytesMin)
+	}
+	return cfg
+}
+
+// filledStore is a store of a few records, stopped in order.
+func filledStore(t *testing.T, how string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	n := start(t, config(dir, nil))
+	n := start(t, configFor(how, dir))
 	for k := range sessions {
 		name := "s" + strconv.Itoa(k)
 		ctx := harness.Context(t)
@@ -86,20 +98,35 @@ func smallStore(t *testing.T) (dir string, want map[string]string) {
 		}
 	}
 	stop(t, n)
-	for _, stream := range []string{"J0", "J1"} {
-		flip(t, blocks(t, dir, stream)[0], func(b []byte) int { return recordAt(b, len(b)/2) + 100 })
+	return dir
+}
+
+// smallStore is a filledStore with damage in it, and what is left of it once it
+// is repaired. The records of an encrypted one stay whole: no guard can mend them.
+func smallStore(t *testing.T, how string) (dir string, want map[string]string) {
+	t.Helper()
+	dir = filledStore(t, how)
+	spoiled := []string{"SNAP"}
+	if how == sealed {
+		spoiled = []string{"SNAP", "J0", "KV_sessions"}
+	} else {
+		for _, stream := range []string{"J0", "J1"} {
+			flip(t, blocks(t, dir, stream)[0], func(b []byte) int { return recordAt(b, len(b)/2) + 100 })
+		}
 	}
-	if err := os.WriteFile(filepath.Join(streamDir(dir, "SNAP"), "meta.sum"), []byte("rubbish"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, stream := range spoiled {
+		if err := os.WriteFile(filepath.Join(streamDir(dir, stream), "meta.sum"), []byte("rubbish"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	healthy := copied(t, dir)
-	return dir, contents(t, healthy)
+	return dir, contents(t, how, healthy)
 }
 
 // contents starts a store and says what every session has.
-func contents(t *testing.T, dir string) map[string]string {
+func contents(t *testing.T, how, dir string) map[string]string {
 	t.Helper()
-	n := start(t, config(dir, nil))
+	n := start(t, configFor(how, dir))
 	out := make(map[string]string)
 	lost := 0
 	for k := range sessions {
@@ -111,8 +138,12 @@ func contents(t *testing.T, dir string) map[string]string {
 			t.Errorf("%s: holes %v, told of %s", name, holes, got)
 		}
 	}
-	if lost != 2 {
-		t.Errorf("%d holes, want one in each shard: %v", lost, out)
+	holes := 2 // one in each shard
+	if how == sealed {
+		holes = 0
+	}
+	if lost != holes {
+		t.Errorf("%d holes, want %d: %v", lost, holes, out)
 	}
 	stop(t, n)
 	return out
@@ -121,9 +152,9 @@ func contents(t *testing.T, dir string) map[string]string {
 // TestKilledGuard: a start that is killed at any step of the guard leaves a store
 // from which the next one makes the same, and tells the same.
 func TestKilledGuard(t *testing.T) {
-	for _, how := range []string{"repair", "lose"} {
+	for _, how := range []string{"repair", "lose", sealed} {
 		t.Run(how, func(t *testing.T) {
-			store, want := smallStore(t)
+			store, want := smallStore(t, how)
 			var steps []string
 			for at := 1; ; at++ {
 				dir := copied(t, store)
@@ -138,7 +169,7 @@ func TestKilledGuard(t *testing.T) {
 					t.Fatalf("step %d: %s, %v", at, said, err)
 				}
 				steps = append(steps, step)
-				if got := contents(t, dir); fmt.Sprint(got) != fmt.Sprint(want) {
+				if got := contents(t, how, dir); fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("killed at step %d, %s: %v, want %v", at, step, got, want)
 				}
 				for _, left := range []string{"guard", "guard.new", "guard.old"} {
@@ -152,8 +183,11 @@ func TestKilledGuard(t *testing.T) {
 			}
 			t.Logf("%d steps: %s", len(steps), strings.Join(steps, " "))
 			wanted := []string{"kept", "reported", "mended", "written", "replaced", "unindexed", "guarded", "opened", "verified", "released"}
-			if how == "lose" {
+			switch how {
+			case "lose":
 				wanted = append(wanted, "copied", "put")
+			case sealed: // no block is rewritten
+				wanted = []string{"reported", "moved", "mended", "guarded", "opened", "verified", "released"}
 			}
 			for _, s := range wanted {
 				if !strings.Contains(strings.Join(steps, " "), s) {
@@ -167,7 +201,7 @@ func TestKilledGuard(t *testing.T) {
 // A server that loses a stream while it opens it is stopped, and the stream put
 // back; one that does so each time is refused, and nothing is lost.
 func TestServerLosesStream(t *testing.T) {
-	store, want := smallStore(t)
+	store, want := smallStore(t, "repair")
 	dir := copied(t, store)
 	cfg := config(dir, nil)
 	cfg.GuardFault = func(step string) error {
@@ -180,7 +214,7 @@ func TestServerLosesStream(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "J0") || !strings.Contains(err.Error(), filepath.Join(dir, "guard")) {
 		t.Fatalf("Start: %v", err)
 	}
-	if got := contents(t, dir); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := contents(t, "repair", dir); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("after a refusal: %v, want %v", got, want)
 	}
 }
