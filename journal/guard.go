@@ -34,7 +34,7 @@ type guard struct {
 	hook   func(step string) error
 	q      *quarantine
 	scans  []*streamScan
-	remake []string // streams whose description is made anew
+	remake []string // streams whose description is made anew, by Start alone
 	known  []Damage // reports of earlier starts
 }
 
@@ -207,7 +207,7 @@ func (g *guard) shrunk(have map[string]opened, last bool) []*streamScan {
 	for _, s := range g.scans {
 		o, ok := have[s.name]
 		if slices.Contains(g.remake, s.name) && !ok {
-			continue // made when the streams are looked for
+			continue // openStreams makes it anew
 		}
 		why, fatal := s.less(o, ok)
 		if why == "" {

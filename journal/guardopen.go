@@ -82,11 +82,17 @@ func (n *Node) open(ctx context.Context) error {
 	return g.after(n.format.Expect)
 }
 
-// reopen starts the engine again in place, as guarded as at the first start.
+// reopen starts the engine again in place, as guarded as at the first start. It
+// makes no stream anew: one whose description is gone keeps its guard copy, which
+// the next start of the whole server takes back. Then it fails as for a stream
+// that is missing.
 func (n *Node) reopen(ctx context.Context) error {
 	g, err := n.guardFiles(ctx)
 	if err != nil {
 		return err
+	}
+	if len(g.remake) > 0 {
+		return fmt.Errorf("journal: the description of stream %s is gone, the next start of the server makes it anew: %w", g.remake[0], missingStream(n.cfg.Dir, g.remake[0]))
 	}
 	open := func(ctx context.Context) error {
 		if err := n.startEngine(ctx); err != nil {
@@ -103,6 +109,9 @@ func (n *Node) reopen(ctx context.Context) error {
 // stopEngine ends the server that keeps the streams; connections look for the
 // next one.
 func (n *Node) stopEngine() {
+	if a := n.alive.Load(); a != nil {
+		a.end() // requests in flight get no answer
+	}
 	if old := n.engine.Swap(nil); old != nil {
 		old.Shutdown()
 		old.WaitForShutdown()

@@ -81,9 +81,6 @@ func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 	n.restarting.Store(true)
 	defer n.restarting.Store(false)
 	n.up.Store(false)
-	if a := n.alive.Load(); a != nil {
-		a.end() // requests in flight get no answer
-	}
 	n.stopEngine()
 	defer func() {
 		if err != nil {
@@ -92,7 +89,7 @@ func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 	}()
 	for _, name := range sick {
 		// What the server counted may be ahead of what reached the disk.
-		if err := ignoreMissing(os.Remove(filepath.Join(streamsDir(n.cfg.Dir), name, "msgs", "index.db"))); err != nil {
+		if err := ignoreMissing(os.Remove(filepath.Join(streamsDir(n.cfg.Dir), name, blocksDir, indexFile))); err != nil {
 			return fmt.Errorf("journal: %w", err)
 		}
 	}
@@ -102,7 +99,9 @@ func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 	if err := n.reopen(ctx); err != nil {
 		return err
 	}
-	if err := n.checkStreams(ctx); err != nil {
+	within, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := n.checkStreams(within, nil); err != nil {
 		return err
 	}
 	if slices.Contains(sick, snapStream) {
@@ -138,7 +137,9 @@ func (n *Node) startEngine(ctx context.Context) error {
 	}
 	a := &engineLife{}
 	a.ctx, a.end = context.WithCancel(n.life)
-	n.alive.Store(a)
+	if old := n.alive.Swap(a); old != nil {
+		old.end()
+	}
 	n.engine.Store(srv)
 	return nil
 }
@@ -199,26 +200,6 @@ func (n *Node) stored() []*nats.Conn {
 		all = append(all, n.hub.feed.nc)
 	}
 	return all
-}
-
-// checkStreams looks for every expected stream.
-func (n *Node) checkStreams(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	var have []string
-	names := n.js.StreamNames(ctx)
-	for name := range names.Name() {
-		have = append(have, name)
-	}
-	if err := names.Err(); err != nil {
-		return fmt.Errorf("journal: list streams: %w", err)
-	}
-	for _, name := range n.format.Expect {
-		if !slices.Contains(have, name) {
-			return missingStream(n.cfg.Dir, name)
-		}
-	}
-	return nil
 }
 
 func isMissingStream(err error) bool {

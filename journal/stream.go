@@ -52,19 +52,9 @@ func (n *Node) openStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var have []string
-	names := n.js.StreamNames(ctx)
-	for name := range names.Name() {
-		have = append(have, name)
-	}
-	if err := names.Err(); err != nil {
-		return fmt.Errorf("journal: list streams: %w", err)
-	}
 	if n.format.Ready {
-		for _, name := range n.format.Expect {
-			if !slices.Contains(have, name) && !slices.Contains(n.guard.remake, name) {
-				return missingStream(n.cfg.Dir, name)
-			}
+		if err := n.checkStreams(ctx, n.guard.remake); err != nil {
+			return err
 		}
 	}
 	for range n.format.Shards {
@@ -93,6 +83,25 @@ func (n *Node) openStreams(ctx context.Context) error {
 		return err
 	}
 	n.format = done
+	return nil
+}
+
+// checkStreams looks for every expected stream but those that are made anew.
+// Errors: *MissingStreamError, the server's, ctx's.
+func (n *Node) checkStreams(ctx context.Context, remade []string) error {
+	var have []string
+	names := n.js.StreamNames(ctx)
+	for name := range names.Name() {
+		have = append(have, name)
+	}
+	if err := names.Err(); err != nil {
+		return fmt.Errorf("journal: list streams: %w", err)
+	}
+	for _, name := range n.format.Expect {
+		if !slices.Contains(have, name) && !slices.Contains(remade, name) {
+			return missingStream(n.cfg.Dir, name)
+		}
+	}
 	return nil
 }
 
