@@ -23,8 +23,12 @@
 //
 // In the data directory (mode 0700): lock (flock, holds the pid), format (layout
 // number, shards, expected streams), boot (boot id, clean-stop mark,
-// durability), instance (a ULID), jetstream (the server's store). The small
-// files are replaced atomically. format has layout 1, the first; a later layout
+// durability), instance (a ULID), encryption (cipher and name of the key, only of
+// an encrypted journal), jetstream (the server's store), meta (copies of what
+// describes each stream), quarantine (what a start found damaged, with a report of
+// each), guard, guard.new and guard.old (the streams as they were, while they are
+// opened), probe (what the health watch writes, for a moment). The small files are
+// replaced atomically. format has layout 1, the first; a later layout
 // is migrated to where openFormat checks it, after a backup. A stream that a
 // ready format expects and that is not there is never created anew.
 //
@@ -40,5 +44,9 @@
 //     Hub.close waits for them.
 //   - per served bus subject and per bucket watch one of NATS, which the stop
 //     function and Watch wait for.
-//   - the embedded server's and its connections', ended by Node.Close.
+//   - the boot guard's readers of blocks, one per processor, which Start and a
+//     restart of the engine wait for.
+//   - the health watch, which also restarts the engine; Node.Close waits for it.
+//   - those of the two embedded servers, one for the streams (the engine) and one
+//     for the bus, and of the connections to them, ended by Node.Close.
 package journal

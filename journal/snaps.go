@@ -69,8 +69,9 @@ func (s *Snaps) subject(l Log, name string) (string, error) {
 
 // Put stores a blob under a name of up to 64 characters [A-Za-z0-9_-], in place
 // of one that was there. It is durable when Put returns. A blob over 4 MiB is
-// parts and a last message that makes them one. What one process puts never
-// shares a file with what an earlier one did (see freshness). Errors:
+// parts and a last message that makes them one. What one process puts shares no
+// file with what an earlier one did, unless the store is too full for that (see
+// freshness). Errors:
 // ErrUnavailable (also when the store is full), ctx's.
 func (s *Snaps) Put(ctx context.Context, l Log, name string, data []byte) error {
 	subject, err := s.subject(l, name)
