@@ -19,7 +19,7 @@
 //     outcome, then the run its end; only what is missing is written.
 //   - I-W3 (recover.go, its part): a session is called interrupted only after
 //     its children are dead, which the caller of Recover sees to.
-//   - I-A1 (principal.go, broker.go): the token is compared in constant time;
+//   - I-A1 (tokens.go, broker.go): the token is compared in constant time;
 //     another workspace's session does not exist.
 //
 // A request that changes something goes on when its caller goes away, within its
@@ -30,7 +30,8 @@
 //
 // Goroutines, all of Run and awaited by it: the registry's watch, one per agenda
 // (restarts, settling, deleting), one that asks owners while somebody watches
-// sessions, and at most restartParallel restarts. Announcements of owners are
+// sessions, one that looks at the token file, one that fits ended sessions to
+// their retention, and at most restartParallel restarts. Announcements of owners are
 // taken on the bus's goroutine. Recover
 // uses up to recoverParallel while it runs. Requests run in their caller's.
 package broker

@@ -87,21 +87,8 @@ func unique(seen map[string]int, at int, name, id, hash string) error {
 	return nil
 }
 
-// readTokens reads a token file and says how it was found; others than its owner
-// must not be able to read it.
-func readTokens(path string) ([]Token, fileMark, error) {
-	b, mark, err := readTokenBytes(path)
-	if err != nil {
-		return nil, mark, err
-	}
-	all, bad := parseTokens(b)
-	if bad != nil {
-		bad.Path = path
-		return nil, mark, bad
-	}
-	return all, mark, nil
-}
-
+// readTokenBytes reads a token file and says how it was found; others than its
+// owner must not be able to read it.
 func readTokenBytes(path string) ([]byte, fileMark, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not hold the server up
 	if err != nil {
@@ -143,11 +130,19 @@ func markOf(st fs.FileInfo) fileMark {
 
 // ListTokens reads a token file; a file that does not exist has none.
 func ListTokens(path string) ([]Token, error) {
-	all, _, err := readTokens(path)
+	b, _, err := readTokenBytes(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return all, err
+	if err != nil {
+		return nil, err
+	}
+	all, bad := parseTokens(b)
+	if bad != nil {
+		bad.Path = path
+		return nil, bad
+	}
+	return all, nil
 }
 
 // AddToken adds t to a token file, which is made if it does not exist.

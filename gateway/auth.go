@@ -139,10 +139,7 @@ func (c *conn) expel() {
 // wait for clients.
 func (s *Server) tokensChanged(change broker.TokenChange) {
 	s.auditTokens(change)
-	s.mu.Lock()
-	conns := slices.Collect(maps.Keys(s.conns))
-	s.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range s.open() {
 		if who, authed := c.principal(); authed && !s.auth.Valid(who) {
 			c.expel()
 		}

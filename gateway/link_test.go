@@ -231,8 +231,10 @@ func inBubble(t *testing.T, w *fakeWorld, cfg Config, f func(t *testing.T, s *Se
 				t.Errorf("session %s: %d watches and %d wakers left", id, l.refs, len(l.wakers))
 			}
 		}
-		if n := s.subscriptions.Load(); n != 0 {
-			t.Errorf("%d subscriptions left", n)
+		for name, space := range s.census.spaces {
+			if n := space.subscriptions.Load(); n != 0 {
+				t.Errorf("%d subscriptions left in workspace %s", n, name)
+			}
 		}
 	})
 }

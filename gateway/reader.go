@@ -30,8 +30,9 @@ func (c *conn) read(sc scope) {
 func (c *conn) inputFailed(err error) {
 	switch {
 	case errors.Is(err, protocol.ErrLineTooLong):
-		c.srv.counters.refuse("RequestBytesDefault")
-		c.answer(protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "request exceeds size limit")), nil)
+		e := protocol.Errorf(protocol.ReasonInvalidRequest, "request exceeds size limit").Met("RequestBytesDefault")
+		c.srv.counters.failed(e)
+		c.answer(protocol.AppendError(nil, nil, e), nil)
 		c.finish(CloseTooBig, "request exceeds size limit")
 	case errors.Is(err, io.EOF):
 		c.inputEnded()

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"rejoin/broker"
@@ -22,13 +23,12 @@ type Server struct {
 	started time.Time
 	backends
 
-	census        *census
-	attempts      *attempts
-	counters      *counters
-	buffers       buffers
-	subscriptions atomic.Int64  // of all workspaces
-	verifying     chan struct{} // capacity protocol.VerifiesMax; full: verify_session is refused
-	refusing      chan struct{} // capacity protocol.RefusalsMax; full: a surplus connection is closed at once
+	census    *census
+	attempts  *attempts
+	counters  *counters
+	buffers   buffers
+	verifying chan struct{} // capacity protocol.VerifiesMax; full: verify_session is refused
+	refusing  chan struct{} // capacity protocol.RefusalsMax; full: a surplus connection is closed at once
 
 	forget   func()         // ends the broker's callbacks
 	deleting sync.WaitGroup // goroutines of sessionDeleted
@@ -185,16 +185,17 @@ func (s *Server) syncLog(ctx context.Context, l journal.Log) error {
 	return err
 }
 
+// open lists the connections there are now.
+func (s *Server) open() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.conns))
+}
+
 // watchersOf lists the active subscriptions of a session.
 func (s *Server) watchersOf(k protocol.Key) []*subscription {
-	s.mu.Lock()
-	conns := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
-	s.mu.Unlock()
 	var subs []*subscription
-	for _, c := range conns {
+	for _, c := range s.open() {
 		c.mu.Lock()
 		for _, sub := range c.subs {
 			if sub.active && sub.log.Key == k {

@@ -35,9 +35,10 @@ func (t stretch) with(next stretch) stretch {
 	return next
 }
 
-// sendGathered sends the buffer. A client that stalls in it keeps the rest of one
-// event: the events behind that go back to the journal, the buffer to the others,
-// and a stalled client costs a cursor again (I-G2, I-J5).
+// sendGathered sends the buffer. Of what a client stalls in, the events of the last
+// subscription gathered go back to the journal but for the rest of one, unless
+// something else follows them. With a little left the buffer goes to others, and
+// a stalled client costs a cursor again (I-G2, I-J5).
 func (w *writer) sendGathered() error {
 	c, p := w.c, w.buf.b
 	if t := w.tail; t.s == nil || t.to != len(p) || w.large != nil || !c.resumable {
@@ -50,8 +51,11 @@ func (w *writer) sendGathered() error {
 		}
 		return c.send(p[n:])
 	}
-	rest := bytes.Clone(p[n:w.giveBack(p, n)])
-	w.dropBuffer()
+	rest := p[n:w.giveBack(p, n)]
+	if len(rest) <= smallBytes { // else the buffer stays out, and counted
+		rest = bytes.Clone(rest)
+		w.dropBuffer()
+	}
 	return c.send(rest)
 }
 
@@ -77,6 +81,7 @@ func (w *writer) giveBack(p []byte, n int) int {
 	}
 	s.cursor.Seq -= protocol.Seq(events)
 	s.deficit += len(p) - keep
+	w.events -= uint64(events) //nolint:gosec // a count of lines
 	c.enqueue(s)
 	return keep
 }

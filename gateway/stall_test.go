@@ -59,6 +59,10 @@ func TestStalledClientHoldsNoBuffer(t *testing.T) {
 						t.Fatalf("event %d comes, want %d", m.Params.Seq, seq)
 					}
 				}
+				synctest.Wait()
+				if n := s.Stats().EventsWritten; n != events+1 {
+					t.Errorf("%d events are counted, want %d", n, events+1)
+				}
 			})
 		})
 	}

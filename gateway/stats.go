@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -68,7 +69,7 @@ func (s *Server) Stats() Stats {
 	st := Stats{
 		Connected: c.connected.Load(), BytesWritten: c.bytes.Load(), EventsWritten: c.events.Load(), SnapshotsSent: c.snapshots.Load(),
 		AuthTimeouts: c.authTimeouts.Load(), WriteTimeouts: c.writeTimeouts.Load(),
-		Requests: make(map[string]uint64, len(methodNames)), Errors: make(map[string]uint64, len(c.errors)), Refused: make(map[string]uint64),
+		Requests: make(map[string]uint64, len(methodNames)), Errors: make(map[string]uint64, len(c.errors)),
 	}
 	for i, name := range methodNames {
 		st.Requests[name] = c.requests[i].Load()
@@ -77,16 +78,9 @@ func (s *Server) Stats() Stats {
 		st.Errors[string(r)] = n.Load()
 	}
 	c.mu.Lock()
-	for limit, n := range c.refused {
-		st.Refused[limit] = n
-	}
+	st.Refused = maps.Clone(c.refused)
 	c.mu.Unlock()
-	s.mu.Lock()
-	conns := make([]*conn, 0, len(s.conns))
-	for conn := range s.conns {
-		conns = append(conns, conn)
-	}
-	s.mu.Unlock()
+	conns := s.open()
 	st.Connections = len(conns)
 	for _, conn := range conns {
 		conn.countCursors(&st)

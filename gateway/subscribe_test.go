@@ -211,6 +211,51 @@ func TestUntil(t *testing.T) {
 	})
 }
 
+// A session that is deleted while a resync is under way ends that subscription,
+// whatever the resync comes to.
+func TestResyncAgainstTheDelete(t *testing.T) {
+	for _, fail := range []error{nil, journal.ErrUnavailable} {
+		t.Run(fmt.Sprint(fail), func(t *testing.T) {
+			w := newFakeWorld("s")
+			log := w.logs["s"]
+			log.append(5, 1)
+			inBubble(t, w, Config{}, func(t *testing.T, s *Server) {
+				l := dial(t, s, false)
+				defer l.close()
+				l.result("subscribe", `{"sessionId":"s"}`)
+				l.next() // synced
+				asked, done := make(chan struct{}), make(chan struct{})
+				var once sync.Once
+				log.syncing = func(context.Context) error {
+					first := false
+					once.Do(func() { first = true })
+					if !first {
+						return nil // the delete's
+					}
+					close(asked)
+					<-done
+					return fail
+				}
+				l.call("resync", `{"subscriptionId":1,"after":5}`)
+				<-asked
+				s.sessionDeleted(log.key)
+				synctest.Wait()
+				close(done)
+				for {
+					m := l.next()
+					if m.Method != "subscription_end" {
+						continue
+					}
+					if m.Params.Reason != endDeleted {
+						t.Fatalf("ended: %+v", m)
+					}
+					break
+				}
+			})
+		})
+	}
+}
+
 // A resync and what ends the subscription meanwhile: the answer comes first and
 // the end follows it, whatever the journal takes for its part.
 func TestResyncAgainstTheEnd(t *testing.T) {

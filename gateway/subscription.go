@@ -31,6 +31,7 @@ type subscription struct {
 	refs     int    // holders that may use w; the last one releases it
 	gen      uint64 // bumped by whatever makes a pull in flight void
 	active   bool   // its response is queued: events may follow
+	parked   bool   // but none does while a resync is under way
 	gone     bool   // unsubscribed or ended
 	cursor   protocol.Cursor
 	until    protocol.Seq // with hasUntil: the last seq wanted
@@ -65,7 +66,7 @@ func (s *subscription) Wake() {
 
 // enqueue puts s where the writer looks. Callers hold c.mu.
 func (c *conn) enqueue(s *subscription) {
-	if s.queued || s.gone || !s.active {
+	if s.queued || s.gone || !s.active || s.parked {
 		return
 	}
 	s.queued = true
@@ -139,7 +140,6 @@ func (c *conn) add(s *subscription) bool {
 	}
 	c.subs[s.id] = s
 	s.refs = 1
-	c.srv.subscriptions.Add(1)
 	s.space.subscriptions.Add(1)
 	return true
 }
@@ -154,7 +154,6 @@ func (c *conn) remove(s *subscription) bool {
 	c.reposition(s)
 	delete(c.subs, s.id)
 	c.retired.add(s.id)
-	c.srv.subscriptions.Add(-1)
 	s.space.subscriptions.Add(-1)
 	c.work.Signal() // it may have been the last reason to stay
 	return true
@@ -173,7 +172,7 @@ func (c *conn) reposition(s *subscription) {
 // park stops the delivery of s where it is, until place or unpark: meanwhile
 // nothing follows and it cannot end. Callers hold c.mu.
 func (c *conn) park(s *subscription) {
-	s.active = false
+	s.parked = true
 	s.gen++ // a pull under way does not count
 }
 
@@ -181,7 +180,7 @@ func (c *conn) park(s *subscription) {
 func (c *conn) unpark(s *subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.active = true
+	s.parked = false
 	c.enqueue(s)
 }
 
@@ -197,7 +196,7 @@ func (c *conn) place(s *subscription, p position) {
 	if p.mode == modeSnapshot {
 		s.want = p.reason
 	}
-	s.active = true
+	s.active, s.parked = true, false
 	c.enqueue(s)
 }
 

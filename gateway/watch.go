@@ -143,7 +143,6 @@ func (c *conn) addWatch(w *sessionWatch) bool {
 		c.watching = make(map[uint64]*sessionWatch)
 	}
 	c.watching[w.id] = w
-	c.srv.subscriptions.Add(1)
 	w.space.subscriptions.Add(1)
 	return true
 }
@@ -170,7 +169,6 @@ func (c *conn) removeWatch(w *sessionWatch) bool {
 	}
 	delete(c.watching, w.id)
 	c.retired.add(w.id)
-	c.srv.subscriptions.Add(-1)
 	w.space.subscriptions.Add(-1)
 	c.work.Signal() // it may have been the last reason to stay
 	return true

@@ -26,6 +26,7 @@ type writer struct {
 	tail   stretch         // the last pull's part of buf
 	full   bool            // what is gathered must go before anything else
 	unsent int             // bytes of responses in buf and large
+	events uint64          // in buf
 	over   []*subscription // ended, to be released outside the lock
 }
 
@@ -183,7 +184,7 @@ func (w *writer) inDebt(s *subscription) bool {
 // at its cursor. False: there is nothing to pull. Callers hold c.mu.
 func (w *writer) prepare(s *subscription) bool {
 	c := w.c
-	if s.gone || !s.active {
+	if s.gone || !s.active || s.parked {
 		return false
 	}
 	if s.want != "" {
@@ -265,7 +266,7 @@ func (w *writer) pull(s *subscription) {
 	} else {
 		s.deficit -= len(out) - mark
 		if len(out) > mark {
-			c.srv.counters.events.Add(uint64(last - s.cursor.Seq))
+			w.events += uint64(last - s.cursor.Seq)
 		}
 		s.cursor.Seq = last
 		if len(out) > mark {
@@ -334,7 +335,8 @@ func (w *writer) flush() error {
 	if err == nil {
 		err = w.c.send(w.large)
 	}
-	w.large, w.full, w.tail = nil, false, stretch{}
+	w.c.srv.counters.events.Add(w.events)
+	w.large, w.full, w.tail, w.events = nil, false, stretch{}, 0
 	if w.buf != nil {
 		if w.buf.limit < bufferBytes || cap(w.buf.b) > 2*bufferBytes {
 			w.dropBuffer() // for the next one a large one may be free
