@@ -69,8 +69,7 @@ func (r *reader) sound(ctx context.Context, l Log, pos uint64, seq protocol.Seq)
 			continue
 		}
 		rec, err := asm.add(m)
-		if err != nil {
-			asm.set = nil // a part of it is another's
+		if err != nil { // a part of it is another's
 			continue
 		}
 		if rec != nil && rec.Last() >= seq {

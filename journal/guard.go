@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -264,7 +263,7 @@ func (g *guard) refuse(lost []*streamScan) error {
 		names[i] = s.name
 	}
 	where := filepath.Join(g.dir, guardDir)
-	if _, err := os.Stat(where); err != nil {
+	if !present(where) {
 		where = "no copy was made for want of space"
 	}
 	return fmt.Errorf("the server cannot open the stream %s without losing records; nothing was lost: its files as they were before are in %s "+

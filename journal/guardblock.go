@@ -89,17 +89,6 @@ type blockScan struct {
 // sound reports whether the server can read the block as it is.
 func (s *blockScan) sound() bool { return s.err == nil && len(s.holes) == 0 }
 
-// has reports whether the block holds the message of seq.
-func (s *blockScan) has(seq uint64) bool {
-	i, _ := slices.BinarySearchFunc(s.live, seq, func(p span, seq uint64) int {
-		if p.last < seq {
-			return -1
-		}
-		return 1
-	})
-	return i < len(s.live) && s.live[i].first <= seq
-}
-
 // blockReader reads the blocks of one stream. It is not safe for concurrent use.
 type blockReader struct {
 	stream  string
@@ -122,12 +111,17 @@ func (r *blockReader) open(index uint32) {
 	if r.hash != nil && r.index == index {
 		return
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", r.stream, index))
+	r.hash, r.index = newDigest(fmt.Sprintf("%s-%d", r.stream, index)), index
+}
+
+// newDigest returns the hash that the server keys by a name.
+func newDigest(name string) *highwayhash.Digest64 {
+	key := sha256.Sum256([]byte(name))
 	h, err := highwayhash.NewDigest64(key[:])
 	if err != nil {
 		panic("journal: a key of 32 bytes is refused: " + err.Error())
 	}
-	r.hash, r.index = h, index
+	return h
 }
 
 // checksum is what the record's last bytes must be.

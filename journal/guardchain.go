@@ -156,11 +156,11 @@ func (c *chains) mayBeLost(seq uint64) bool {
 
 // hole notes that events between two seqs of a session are missing.
 func (c *chains) hole(subject string, after, before protocol.Seq) {
-	token := strings.Split(subject, ".")
-	if len(token) != 4 || before != 0 && before <= after+1 {
+	k, ok := keyOf(subject)
+	if !ok || before != 0 && before <= after+1 {
 		return
 	}
-	c.found = append(c.found, SessionDamage{Workspace: token[2], Session: token[3], Shard: c.shard, After: after, Before: before})
+	c.found = append(c.found, SessionDamage{Workspace: k.Workspace, Session: k.Session, Shard: c.shard, After: after, Before: before})
 }
 
 // conclude notes the logs whose last record is damaged: no later one links back
@@ -188,15 +188,13 @@ func (r *blockReader) remains(b []byte) (out []string) {
 			continue
 		}
 		n := int(binary.LittleEndian.Uint16(b[start-2:]))
-		if n <= len(b)-start && sessionSubject(string(b[start:start+n])) {
-			out = append(out, string(b[start:start+n]))
+		if n > len(b)-start {
+			continue
+		}
+		subject := string(b[start : start+n])
+		if _, ok := keyOf(subject); ok {
+			out = append(out, subject)
 		}
 	}
 	return out
-}
-
-// sessionSubject reports whether s is the subject of a log.
-func sessionSubject(s string) bool {
-	tokens := strings.Split(s, ".")
-	return len(tokens) == 4 && protocol.ValidSessionID(tokens[2]) && protocol.ValidSessionID(tokens[3])
 }

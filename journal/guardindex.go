@@ -2,11 +2,9 @@ package journal
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 
-	"github.com/minio/highwayhash"
 	"github.com/nats-io/nats-server/v2/server/avl"
 )
 
@@ -52,11 +50,7 @@ func parseIndex(stream string, buf []byte) (blockIndex, error) {
 	if len(buf) < 32 {
 		return blockIndex{}, errIndex
 	}
-	key := sha256.Sum256([]byte(stream))
-	h, err := highwayhash.NewDigest64(key[:])
-	if err != nil {
-		return blockIndex{}, err
-	}
+	h := newDigest(stream)
 	body, sum := buf[:len(buf)-blockHash], buf[len(buf)-blockHash:]
 	_, _ = h.Write(body) // a hash never fails
 	if !bytes.Equal(h.Sum(nil), sum) || body[0] != indexMagic || body[1] != indexVersion {

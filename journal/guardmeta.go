@@ -1,15 +1,12 @@
 package journal
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/minio/highwayhash"
 )
 
 // metaDir, in the data directory, keeps a copy of the files that describe each
@@ -29,11 +26,7 @@ func metaSound(dir, stream string) bool {
 	if err != nil {
 		return false
 	}
-	key := sha256.Sum256([]byte(stream))
-	h, err := highwayhash.NewDigest64(key[:])
-	if err != nil {
-		return false
-	}
+	h := newDigest(stream)
 	_, _ = h.Write(meta) // a hash never fails
 	if hex.EncodeToString(h.Sum(nil)) != string(sum) {
 		return false

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -93,19 +94,21 @@ func (s *streamScan) last() (seq uint64, ts int64) {
 
 // messages returns how many messages are stored and not deleted.
 func (s *streamScan) messages() uint64 {
+	tombs := slices.Sorted(maps.Keys(s.tombs))
+	gone := make(map[uint64]struct{}) // a seq is deleted once, though two blocks may have it
 	var n uint64
 	for i := range s.blocks {
-		n += s.blocks[i].messages
-	}
-	for seq := range s.tombs {
-		for i := range s.blocks {
-			if s.blocks[i].has(seq) {
-				n--
-				break
+		b := &s.blocks[i]
+		n += b.messages
+		at := 0
+		for _, p := range b.live { // both rise
+			skip, _ := slices.BinarySearch(tombs[at:], p.first)
+			for at += skip; at < len(tombs) && tombs[at] <= p.last; at++ {
+				gone[tombs[at]] = struct{}{}
 			}
 		}
 	}
-	return n
+	return n - uint64(len(gone))
 }
 
 // scanStreams reads every block of the streams named, as many at a time as

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The lock of a process that ends is waited for; that of one that lives is not.
@@ -31,7 +33,11 @@ func TestLockOfAnEndingProcess(t *testing.T) {
 		t.Fatalf("while the process lives: %v", err)
 	}
 	_ = stdin.Close() // cat ends, and stays a zombie until Wait
-	for !processEnds(child.Process.Pid) {
+	if err := unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !processEnds(child.Process.Pid) {
+		t.Error("a zombie does not end")
 	}
 	taken := make(chan error, 1)
 	go func() {

@@ -4,9 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
-	"rejoin/protocol"
+	"github.com/nats-io/nats.go"
 )
 
 // Logs returns every log that has a record, in no order, with how many messages
@@ -23,45 +22,54 @@ func (n *Node) Logs(ctx context.Context) (map[Log]uint64, error) {
 }
 
 func (n *Node) logsOf(ctx context.Context, shard int, out map[Log]uint64) error {
+	stream := shardStream(shard)
+	return eachSubject(ctx, n.read, stream, subjectPrefix(stream)+">", func(subject string, messages uint64) {
+		if k, ok := keyOf(subject); ok {
+			out[Log{Key: k, Shard: shard}] = messages
+		}
+	})
+}
+
+// eachSubject visits, in no order, every subject of a stream that filter takes,
+// with how many messages it has. It asks for a page at a time: meanwhile subjects
+// may come and go. Errors: ErrUnavailable, ctx's.
+func eachSubject(ctx context.Context, nc *nats.Conn, stream, filter string, visit func(subject string, messages uint64)) error {
 	for seen := 0; ; {
-		subjects, total, err := n.subjects(ctx, shardStream(shard), subjectPrefix(shardStream(shard))+">", seen)
-		if err != nil {
+		var info struct {
+			Error *apiError `json:"error"`
+			Total int       `json:"total"`
+			State struct {
+				Subjects map[string]uint64 `json:"subjects"`
+			} `json:"state"`
+		}
+		if err := askAPI(ctx, nc, "STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q,"offset":%d}`, filter, seen), &info); err != nil {
 			return err
 		}
-		for subject, count := range subjects {
-			token := strings.Split(subject, ".")
-			if sessionSubject(subject) {
-				out[Log{Key: protocol.Key{Workspace: token[2], Session: token[3]}, Shard: shard}] = count
-			}
+		if info.Error != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, info.Error)
 		}
-		if seen += len(subjects); len(subjects) == 0 || seen >= total {
+		for subject, messages := range info.State.Subjects {
+			visit(subject, messages)
+		}
+		if seen += len(info.State.Subjects); len(info.State.Subjects) == 0 || seen >= info.Total {
 			return nil
 		}
 	}
 }
 
-// subjects returns one page of a stream's subjects and how many there are.
-func (n *Node) subjects(ctx context.Context, stream, filter string, offset int) (map[string]uint64, int, error) {
+// askAPI puts a request to JetStream and decodes the answer. Errors:
+// ErrUnavailable, ctx's; what the answer says is the caller's.
+func askAPI(ctx context.Context, nc *nats.Conn, what string, req []byte, answer any) error {
 	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	m, err := n.read.RequestWithContext(within, "$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q,"offset":%d}`, filter, offset))
+	m, err := nc.RequestWithContext(within, "$JS.API."+what, req)
 	if err != nil {
-		return nil, 0, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
-	var info struct {
-		Error *apiError `json:"error"`
-		Total int       `json:"total"`
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if err := json.Unmarshal(m.Data, &info); err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	if info.Error != nil {
-		return nil, 0, fmt.Errorf("%w: %w", ErrUnavailable, info.Error)
-	}
-	return info.State.Subjects, info.Total, nil
+	return nil
 }
 
 // LostTail reports whether unsettled damage may have taken the newest records of

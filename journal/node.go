@@ -164,7 +164,7 @@ func (n *Node) closeDir(dir string) error {
 	if fi.Mode().Perm()&0o077 == 0 {
 		return nil
 	}
-	if _, err := os.Lstat(formatFile(dir)); err != nil {
+	if !present(formatFile(dir)) {
 		files, err := os.ReadDir(dir)
 		if err != nil {
 			return fmt.Errorf("journal: data directory: %w", err)

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -155,28 +154,13 @@ func (s *Snaps) List(ctx context.Context, l Log) ([]string, error) {
 	}
 	prefix := strings.TrimSuffix(filter, "*")
 	var names []string
-	for {
-		var info struct {
-			Error *apiError `json:"error"`
-			Total int       `json:"total"`
-			State struct {
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
-		}
-		req := fmt.Appendf(nil, `{"subjects_filter":%q,"offset":%d}`, filter, len(names))
-		if err := s.api(ctx, "$JS.API.STREAM.INFO."+snapStream, req, &info); err != nil {
-			return nil, fmt.Errorf("list blobs of %s: %w", l.Key, err)
-		}
-		if info.Error != nil {
-			return nil, fmt.Errorf("list blobs of %s: %w: %w", l.Key, ErrUnavailable, info.Error)
-		}
-		for subject := range info.State.Subjects {
-			names = append(names, strings.TrimPrefix(subject, prefix))
-		}
-		if len(info.State.Subjects) == 0 || len(names) >= info.Total {
-			return names, nil
-		}
+	err = eachSubject(ctx, s.nc, snapStream, filter, func(subject string, _ uint64) {
+		names = append(names, strings.TrimPrefix(subject, prefix))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list blobs of %s: %w", l.Key, err)
 	}
+	return names, nil
 }
 
 // Delete removes blobs by their names; what is not there is no error. Errors:
@@ -210,24 +194,11 @@ func (s *Snaps) purge(ctx context.Context, filter string) error {
 	var answer struct {
 		Error *apiError `json:"error"`
 	}
-	if err := s.api(ctx, "$JS.API.STREAM.PURGE."+snapStream, fmt.Appendf(nil, `{"filter":%q}`, filter), &answer); err != nil {
+	if err := askAPI(ctx, s.nc, "STREAM.PURGE."+snapStream, fmt.Appendf(nil, `{"filter":%q}`, filter), &answer); err != nil {
 		return err
 	}
 	if answer.Error != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, answer.Error)
-	}
-	return nil
-}
-
-func (s *Snaps) api(ctx context.Context, subject string, req []byte, answer any) error {
-	within, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	m, err := s.nc.RequestWithContext(within, subject, req)
-	if err != nil {
-		return unavailable(ctx, err)
-	}
-	if err := json.Unmarshal(m.Data, answer); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil
 }

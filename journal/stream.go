@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,6 +27,15 @@ const (
 // subjectOf is where a log's records are stored.
 func subjectOf(l Log) string {
 	return "j." + strconv.Itoa(l.Shard) + "." + l.Key.Workspace + "." + l.Key.Session
+}
+
+// keyOf returns whose log is stored on a subject; ok is false of any other subject.
+func keyOf(subject string) (k protocol.Key, ok bool) {
+	token := strings.Split(subject, ".")
+	if len(token) != 4 || !protocol.ValidSessionID(token[2]) || !protocol.ValidSessionID(token[3]) {
+		return k, false
+	}
+	return protocol.Key{Workspace: token[2], Session: token[3]}, true
 }
 
 // liveSubjectOf is where the server republishes a log's records once stored.

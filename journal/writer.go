@@ -238,7 +238,7 @@ func (w *Writer) Stalled() bool {
 // writer is Stalled.
 func (w *Writer) Health() Health {
 	h := w.gate.Health()
-	if h.State < HealthSick && w.Stalled() {
+	if w.Stalled() {
 		return h.worse(Health{HealthSick, reasonStalled})
 	}
 	return h
