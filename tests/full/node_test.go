@@ -1,8 +1,11 @@
 package full_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +17,31 @@ import (
 	"rejoin/tests/harness"
 )
 
+// aloneEnv is set in the process that ownProcess starts.
+const aloneEnv = "REJOIN_TEST_ALONE"
+
+// ownProcess runs the calling test in a process of its own and reports how it
+// ended; there it returns false. A limit of this process would hit what go test
+// writes for its cache, too.
+func ownProcess(t *testing.T) (done bool) {
+	t.Helper()
+	if os.Getenv(aloneEnv) == t.Name() {
+		return false
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	cmd.Env = append(os.Environ(), aloneEnv+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if !bytes.Contains(out, []byte("PASS")) {
+		t.Errorf("it did not pass by itself:\n%s", out)
+	}
+	return true
+}
+
 // writesFail makes every write of this process to a file fail, until the returned
-// function is called.
+// function is called. The test has a process of its own.
 func writesFail(t *testing.T) (lift func()) {
 	t.Helper()
 	var was unix.Rlimit
@@ -43,6 +69,9 @@ func writesFail(t *testing.T) (lift func()) {
 func TestRestartInPlace(t *testing.T) {
 	harness.Covers(t, "I-J2")
 	harness.Covers(t, "I-J4")
+	if ownProcess(t) {
+		return
+	}
 	node, err := journal.Start(harness.Context(t), journal.Config{
 		Dir: t.TempDir(), Durability: journal.Durability{Interval: 500 * time.Millisecond}, MaxBytes: 256 << 20,
 	})
