@@ -8,9 +8,11 @@ type WorkerRequest struct {
 	Session   string         `json:"session,omitempty"`
 	Record    *SessionRecord `json:"record,omitempty"`  // start, resume: the session with the run granted to the worker
 	GraceMs   int64          `json:"graceMs,omitempty"` // stop; zero means GraceDefault
+	Move      bool           `json:"move,omitempty"`    // stop: the policy is to bring the session back, as after the worker's own end
 	Title     string         `json:"title,omitempty"`   // title
 	Command   *CommandInput  `json:"command,omitempty"` // command
 	IDs       []string       `json:"ids,omitempty"`     // status
+	Run       Run            `json:"run,omitempty"`     // stderr; zero: the newest
 }
 
 // WorkerOp is the verb of a WorkerRequest.
@@ -25,10 +27,15 @@ const (
 	OpStop    WorkerOp = "stop"    // kill ladder; answers when the child is gone
 	OpTitle   WorkerOp = "title"   // session_title; answers Info
 	OpInfo    WorkerOp = "info"    // answers Infos: of one session, or with no session of all the worker owns
+	OpStderr  WorkerOp = "stderr"  // what is kept of a run's stderr; answers Text
+	OpFiles   WorkerOp = "files"   // remove what a session has besides its log; answers when that is done
+	OpDrain   WorkerOp = "drain"   // of the worker: refuse starts and resumes; answers when its entry says so
+	OpUndrain WorkerOp = "undrain" // the end of a drain; answers as drain
 )
 
-// WorkerSubject is where the worker of that id listens on the bus.
-func WorkerSubject(worker string) string { return "worker." + worker }
+// WorkerSubject is where the worker of that bus address, as SessionRecord.Owner has
+// it, listens on the bus.
+func WorkerSubject(owner string) string { return "worker." + owner }
 
 // ChangesSubject is where the owner of a session tells its LiveInfo whenever it
 // changes. ChangesAll is all of those subjects.
@@ -66,6 +73,7 @@ type WorkerReply struct {
 	Infos    []LiveInfo      `json:"infos,omitempty"`
 	Result   *SendResult     `json:"result,omitempty"`
 	Statuses []CommandStatus `json:"statuses,omitempty"`
+	Text     string          `json:"text,omitempty"`
 }
 
 // LiveInfo is SessionInfo with the workspace it belongs to.

@@ -79,13 +79,16 @@ const (
 // SessionInterrupted is the body of the last event of a run whose owner was lost.
 type SessionInterrupted struct {
 	Type   string `json:"type"`
-	Reason string `json:"reason"` // server_restart, server_stop
+	Reason string `json:"reason"` // one of Interrupted…
 }
 
 // The reasons of a SessionInterrupted.
 const (
-	InterruptedRestart = "server_restart"
-	InterruptedStop    = "server_stop"
+	InterruptedRestart       = "server_restart" // the server was killed; its successor tells
+	InterruptedStop          = "server_stop"    // it stopped in order, and the policy resumes the session
+	InterruptedWorkerLost    = "worker_lost"    // its worker was silent for WorkerLostAfter
+	InterruptedWorkerRestart = "worker_restart" // another process of the same worker id came
+	InterruptedWorkerStop    = "worker_stop"    // its worker stopped without telling how the run ended
 )
 
 // SessionResumed is the body of the first event of a later run.

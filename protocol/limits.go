@@ -30,6 +30,8 @@ const (
 	VerifiesMax           = 2     // verify_session at a time
 	WorkerRequestsMax     = 2048  // in work at a worker besides commands: starts, resumes, stops, titles
 	AdminConnectionsMax   = 16    // to the admin endpoint; more wait in the kernel
+	ReconnectURLsMax      = 16    // that a draining server names to a client
+	GatewaysKnownMax      = 1024  // other gateways that one knows; more are not named to clients
 
 	RequestsPerSecondDefault = 1000 // per connection; above it no further request is read for a moment
 )
@@ -67,6 +69,9 @@ const (
 	RepeatsWaitingMax    = 64        // of one command id, while its record is not durable
 	AnswerBytesMax       = 1 << 20   // an answer to an interaction shares a record with what it resolves
 	RestartsPerWindowMax = 3         // restarts by policy
+	BrokerRequestsMax    = 1024      // in work at a broker, from gateways without one
+	LabelsMax            = 16        // of a session, or of a worker
+	LabelBytesMax        = 64        // a label's name, and its value
 )
 
 // Limits of a State; what is over one leaves or is cut, and the state says so.

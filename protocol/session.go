@@ -84,26 +84,28 @@ type SessionRecord struct {
 	Shard     int    `json:"shard"`
 	Epoch     Epoch  `json:"epoch"`
 	Run       Run    `json:"run"`             // the newest run granted
-	Owner     string `json:"owner,omitempty"` // worker id; empty: no owner
+	Owner     string `json:"owner,omitempty"` // bus address of the worker; empty: no owner
+	Host      string `json:"host,omitempty"`  // id of the worker that ran it last: there is what it keeps besides its log
 	Deleted   bool   `json:"deleted,omitempty"`
 	Deleting  bool   `json:"deleting,omitempty"` // tombstone set, removal not finished
 	Settled   bool   `json:"settled,omitempty"`  // ended, and synced to disk at every durability
 
-	Status     Status          `json:"status"`
-	Agent      string          `json:"agent"`
-	Adapter    string          `json:"adapter"`
-	Argv       []string        `json:"argv"`
-	ResumeArgv []string        `json:"resumeArgv,omitempty"`
-	ResumeOpen int             `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
-	Env        []string        `json:"env,omitempty"`        // KEY=VALUE on top of what comes from the server
-	EnvAllow   []string        `json:"envAllow,omitempty"`   // names and patterns of the server's variables that reach the child, besides the worker's own list
-	Home       string          `json:"home,omitempty"`       // shared (also when empty), private
-	Tmp        string          `json:"tmp,omitempty"`        // as Home
-	Limits     *ResourceLimits `json:"limits,omitempty"`     // nil: none
-	Cwd        string          `json:"cwd"`
-	Title      string          `json:"title,omitempty"`
-	Restart    string          `json:"restart,omitempty"` // never (also when empty), resume
-	Stderr     string          `json:"stderr,omitempty"`  // drop (also when empty), event
+	Status     Status            `json:"status"`
+	Agent      string            `json:"agent"`
+	Adapter    string            `json:"adapter"`
+	Argv       []string          `json:"argv"`
+	ResumeArgv []string          `json:"resumeArgv,omitempty"`
+	ResumeOpen int               `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
+	Env        []string          `json:"env,omitempty"`        // KEY=VALUE on top of what comes from the server
+	EnvAllow   []string          `json:"envAllow,omitempty"`   // names and patterns of the server's variables that reach the child, besides the worker's own list
+	Home       string            `json:"home,omitempty"`       // shared (also when empty), private
+	Tmp        string            `json:"tmp,omitempty"`        // as Home
+	Limits     *ResourceLimits   `json:"limits,omitempty"`     // nil: none
+	Cwd        string            `json:"cwd"`
+	Title      string            `json:"title,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`  // its worker has all of them
+	Restart    string            `json:"restart,omitempty"` // never (also when empty), resume
+	Stderr     string            `json:"stderr,omitempty"`  // drop (also when empty), event
 
 	CreatedAt int64  `json:"createdAt"`
 	UpdatedAt int64  `json:"updatedAt"`
@@ -113,6 +115,12 @@ type SessionRecord struct {
 	Head      Seq    `json:"head"`  // as of the last change of this record; the log may be ahead
 	Floor     Seq    `json:"floor"` // first retained seq
 	Exit      *Exit  `json:"exit,omitempty"`
+
+	// Where several brokers share a registry: Restarted is when the policy started
+	// the session again, ms since 1970, as far as RestartWindow goes back; after the
+	// run Rests it does not: somebody stopped the session, or it failed too often.
+	Restarted []int64 `json:"restarted,omitempty"`
+	Rests     Run     `json:"rests,omitempty"`
 
 	StartedBy string `json:"startedBy,omitempty"` // id of the token that started or resumed it last; empty: the server's own
 	StartKey  string `json:"startKey,omitempty"`  // registry key of the start_session that made it
