@@ -57,7 +57,13 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) ([]byte,
 // to 8 MiB. data belongs to h. stop ends the service and returns when h does not
 // run any more; it must not be called from h.
 func (b *Bus) Serve(subject string, h func(data []byte, reply func([]byte))) (stop func(), err error) {
-	return b.listen(subject, busRequestsMax, busBytesMax, func(m *nats.Msg) { h(m.Data, b.replier(m)) })
+	return b.ServeQueue(subject, "", h)
+}
+
+// ServeQueue is Serve where each request goes to one of those who serve the subject
+// in the same queue group, whichever process they are in.
+func (b *Bus) ServeQueue(subject, queue string, h func(data []byte, reply func([]byte))) (stop func(), err error) {
+	return b.listen(subject, queue, busRequestsMax, busBytesMax, func(m *nats.Msg) { h(m.Data, b.replier(m)) })
 }
 
 // Publish sends data (up to 8 MiB) to whoever has subscribed to subject. It does
@@ -73,12 +79,13 @@ func (b *Bus) Publish(subject string, data []byte) error {
 // below it, one at a time and in the order of each publisher. data belongs to h.
 // stop is Serve's.
 func (b *Bus) Subscribe(subject string, h func(data []byte)) (stop func(), err error) {
-	return b.listen(subject, busNewsMax, busNewsBytesMax, func(m *nats.Msg) { h(m.Data) })
+	return b.listen(subject, "", busNewsMax, busNewsBytesMax, func(m *nats.Msg) { h(m.Data) })
 }
 
-// listen calls h for each message to subject until stop.
-func (b *Bus) listen(subject string, messages, bytes int, h nats.MsgHandler) (stop func(), err error) {
-	sub, err := b.nc.Subscribe(subject, h)
+// listen calls h for each message to subject, or for those that the queue group, if
+// there is one, gives us, until stop.
+func (b *Bus) listen(subject, queue string, messages, bytes int, h nats.MsgHandler) (stop func(), err error) {
+	sub, err := b.nc.QueueSubscribe(subject, queue, h)
 	if err != nil {
 		return nil, fmt.Errorf("%w: serve %s: %w", ErrUnavailable, subject, err)
 	}

@@ -48,7 +48,7 @@ func BenchmarkCold(b *testing.B) {
 			return err
 		}},
 		{"middle100", func(n *Node) error {
-			recs, err := n.Read(ctx, l, protocol.Seq(events/3), 100*500)
+			recs, err := n.Read(ctx, l, protocol.Seq(events/3), 64<<10)
 			if err == nil && (len(recs) < 90 || recs[0].Base() != protocol.Seq(events/3+1)) {
 				err = fmt.Errorf("%d records", len(recs))
 			}

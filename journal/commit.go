@@ -214,6 +214,7 @@ func (w *Writer) deliver(ctx context.Context) (uint64, error) {
 			pos, err = w.settle(ctx)
 		}
 		if err == nil {
+			w.doubt = suspicion{}
 			if warned {
 				w.log.Info("journal takes records again")
 			}
@@ -267,7 +268,11 @@ func (w *Writer) settle(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch judge(w.at, last.rec) {
+	r := judge(w.at, last.rec)
+	if r.loss(w.at, last.rec) && !w.believe(last.rec) {
+		return 0, errDoubt
+	}
+	switch r {
 	case ruledMine:
 		return last.rec.pos, nil
 	case ruledFenced:

@@ -2,9 +2,11 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -21,6 +23,10 @@ const (
 	statusEnd      = "204" // end of a batch
 	statusNotFound = "404"
 )
+
+// replicaTimeout is how long any replica of a cluster may take; its leader has
+// apiTimeout.
+const replicaTimeout = time.Second
 
 // batchMessages bounds the messages of one batched direct get.
 const batchMessages = 2048
@@ -80,14 +86,31 @@ func (r *reader) next(ctx context.Context, l Log, pos uint64) (m rawMsg, ok bool
 	return r.get(ctx, l, `{"seq":`+strconv.FormatUint(pos, 10)+`,"next_by_subj":"`+subjectOf(l)+`"}`)
 }
 
-// get is one direct get: any replica may answer.
+// get is one direct get: any replica may answer. In a cluster one that lags knows
+// less, and one that is frozen says nothing: then the leader is asked.
 func (r *reader) get(ctx context.Context, l Log, req string) (rawMsg, bool, error) {
+	m, ok, err := r.direct(ctx, l, req)
+	if ok || !r.cluster || err != nil && !errors.Is(err, ErrUnavailable) {
+		return m, ok, err
+	}
+	return askLeader(ctx, r.leader, r.reach, shardStream(l.Shard), req)
+}
+
+// patience is how long any replica may take to answer.
+func (r *reader) patience() time.Duration {
+	if r.cluster {
+		return replicaTimeout
+	}
+	return apiTimeout
+}
+
+func (r *reader) direct(ctx context.Context, l Log, req string) (rawMsg, bool, error) {
 	r.gets.Add(1)
-	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx2, cancel := context.WithTimeout(ctx, r.patience())
 	defer cancel()
 	var m *nats.Msg
-	err := r.n.whileUp(ctx2, func(ctx context.Context) (err error) {
-		m, err = r.nc.RequestWithContext(ctx, directSubject(l), []byte(req))
+	err := r.n.reads.whileUp(ctx2, func(ctx context.Context) (err error) {
+		m, err = r.n.read.RequestWithContext(ctx, directSubject(l), []byte(req))
 		return err
 	})
 	if err != nil {
@@ -110,24 +133,33 @@ func directSubject(l Log) string { return "$JS.API.DIRECT.GET." + shardStream(l.
 
 // batch reads messages of l from stream sequence start on, in order: at most
 // batchMessages, stopping once maxBytes are passed. more reports that the log
-// goes on behind them. The answer is a message each, then an empty one with
-// status 204; 404 alone means there are none. Each message names the sequence
-// of the one before it in the batch, so that a lost one shows.
+// goes on behind them. In a cluster a replica that does not answer has none.
 func (r *reader) batch(ctx context.Context, l Log, start uint64, maxBytes int) (msgs []rawMsg, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	req := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, max(start, 1), subjectOf(l), batchMessages, max(maxBytes, 1))
+	within, cancel := context.WithTimeout(ctx, r.patience())
 	defer cancel()
-	err = r.n.whileUp(ctx, func(ctx context.Context) (err error) {
-		msgs, more, err = r.batchOnce(ctx, l, start, maxBytes)
+	var got []*nats.Msg
+	err = r.n.reads.whileUp(within, func(ctx context.Context) (err error) {
+		got, more, err = directBatch(ctx, r.n.read, directSubject(l), req)
 		return err
 	})
+	if err != nil && r.cluster && ctx.Err() == nil {
+		return nil, false, nil
+	}
+	for _, m := range got {
+		msgs = append(msgs, rawOf(m))
+	}
 	return msgs, more, err
 }
 
-// batchOnce is one attempt at batch.
-func (r *reader) batchOnce(ctx context.Context, l Log, start uint64, maxBytes int) (msgs []rawMsg, more bool, err error) {
-	inbox := r.nc.NewRespInbox()
+// directBatch asks for messages of a stream, in order. more reports that there are
+// others behind them. The answer is a message each, then an empty one with status
+// 204; 404 alone means there are none. Each message names the sequence of the one
+// before it in the batch, so that a lost one shows. Errors: ErrUnavailable.
+func directBatch(ctx context.Context, nc *nats.Conn, subject, req string) (msgs []*nats.Msg, more bool, err error) {
+	inbox := nc.NewRespInbox()
 	ch := make(chan *nats.Msg, batchMessages+1)
-	sub, err := r.nc.ChanSubscribe(inbox, ch)
+	sub, err := nc.ChanSubscribe(inbox, ch)
 	if err != nil {
 		return nil, false, unavailable(ctx, err)
 	}
@@ -135,8 +167,7 @@ func (r *reader) batchOnce(ctx context.Context, l Log, start uint64, maxBytes in
 		// Only a closed connection refuses, and that has no subscriptions.
 		_ = sub.Unsubscribe()
 	}()
-	req := fmt.Sprintf(`{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, max(start, 1), subjectOf(l), batchMessages, max(maxBytes, 1))
-	if err := r.nc.PublishRequest(directSubject(l), inbox, []byte(req)); err != nil {
+	if err := nc.PublishRequest(subject, inbox, []byte(req)); err != nil {
 		return nil, false, unavailable(ctx, err)
 	}
 	last := uint64(0)
@@ -145,12 +176,11 @@ func (r *reader) batchOnce(ctx context.Context, l Log, start uint64, maxBytes in
 		case m := <-ch:
 			switch status := m.Header.Get(headerStatus); status {
 			case "":
-				raw := rawOf(m)
 				if headerNumber(m.Header, headerLastSeq) != last {
 					return nil, false, fmt.Errorf("%w: a message of a batch was lost", ErrUnavailable)
 				}
-				last = raw.pos
-				msgs = append(msgs, raw)
+				last = headerNumber(m.Header, headerSequence)
+				msgs = append(msgs, m)
 			case statusEnd:
 				if headerNumber(m.Header, headerLastSeq) != last {
 					return nil, false, fmt.Errorf("%w: the end of a batch was lost", ErrUnavailable)

@@ -36,12 +36,23 @@
 // J<shard> and republished, once stored, on live.<shard>.<workspace>.<session>.
 // record.go has the layout of a record byte by byte.
 //
+// # In a cluster
+//
+// Connect gives the same Node over NATS servers of other processes: no data
+// directory but for a lock and an instance, no guard, no boot mark. What
+// DATA/format says stands under the key format of the bucket cluster
+// (cluster.go). Heads, buckets and blobs are asked of leaders, history of any
+// replica and then of the leader (direct.go); a log that seems to have lost
+// something is asked again for a while (doubt.go); buckets are watched by what
+// their streams republish (bucketwatch.go); health is what a client can see
+// (healthremote.go).
+//
 // # Goroutines
 //
 //   - per open Writer one, from OpenWriter to Close; Node.Close ends and waits
 //     for those left open.
-//   - per Hub a feeder per shard, the fillers, the readers and the clock;
-//     Hub.close waits for them.
+//   - per Hub a feeder per shard, the fillers, the readers (in a cluster one of each
+//     per shard) and the clock; Hub.close waits for them.
 //   - per served bus subject and per bucket watch one of NATS, which the stop
 //     function and Watch wait for.
 //   - the boot guard's readers of blocks, one per processor, which Start and a

@@ -47,16 +47,28 @@ type FormatError struct {
 // Error names the file and the reason.
 func (e *FormatError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Reason) }
 
-// A MissingStreamError says that a stream which this data directory must have
-// is not there. It is never created anew: that would forget every session in it.
+// A RefusedError says why a cluster of NATS servers cannot be used; asking again
+// does not help.
+type RefusedError struct{ Why string }
+
+// Error says why.
+func (e *RefusedError) Error() string { return e.Why }
+
+// A MissingStreamError says that a stream which this data directory, or this
+// cluster, must have is not there. It is never created anew: that would forget every
+// session in it.
 type MissingStreamError struct {
 	Stream string
-	Dir    string // where its files should be
-	Format string // the file that expects it
+	Dir    string // where its files should be; empty: the servers of a cluster have them
+	Format string // the file, or the record of the cluster, that expects it
 }
 
 // Error names the stream, its directory and what to do.
 func (e *MissingStreamError) Error() string {
+	if e.Dir == "" {
+		return fmt.Sprintf("stream %s is missing: the NATS servers do not have it, but %s expects it; nothing was created in its place. "+
+			"Bring the servers back that hold it, or restore it from a backup", e.Stream, e.Format)
+	}
 	return fmt.Sprintf("stream %s is missing: %s holds no readable stream, but %s expects one; nothing was created in its place. "+
 		"Put the directory back from a backup, or start with another --data-dir", e.Stream, e.Dir, e.Format)
 }

@@ -3,15 +3,17 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"rejoin/protocol"
 )
+
+// leaderElected is where a cluster says that a stream has another leader.
+const leaderElected = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
 
 // liveFeed brings the republished records to the hub: one connection, one
 // channel and one goroutine per shard. A full channel loses messages; the
@@ -33,23 +35,10 @@ func newShardFeed(shard int) *shardFeed {
 }
 
 // openFeed connects the hub to the live subjects of the node.
-func (h *Hub) openFeed(n *Node) error {
-	nc, err := nats.Connect("", nats.InProcessServer(lifeline{&n.engine}), nats.Name("rejoin-live"),
-		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { h.onReadErr(sub, err) }),
-		nats.ReconnectHandler(func(*nats.Conn) {
-			if !n.restarting.Load() {
-				h.log.Info("journal connection back", slog.String("name", "live"))
-			}
-			h.checkAll()
-		}),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil && !n.restarting.Load() {
-				h.log.Warn("journal connection lost", slog.String("name", "live"), slog.Any(protocol.LogError, err))
-			}
-		}))
+func (h *Hub) openFeed(ctx context.Context, n *Node) error {
+	nc, err := n.dial(ctx, link{name: "live", srv: &n.engine, reach: n.lives, back: h.checkAll, wrong: h.onReadErr})
 	if err != nil {
-		return fmt.Errorf("connect live: %w", err)
+		return err
 	}
 	f := &liveFeed{nc: nc}
 	for i := range n.format.Shards {
@@ -58,12 +47,19 @@ func (h *Hub) openFeed(n *Node) error {
 		h.wg.Go(func() { h.feedLoop(sf) })
 	}
 	h.feed = f
+	if n.remote != nil {
+		// What the former leader stored last may not have been told.
+		if _, err := nc.Subscribe(leaderElected, h.leaderElected); err != nil {
+			nc.Close()
+			return unavailable(ctx, err)
+		}
+	}
 	h.subscribe = func(ctx context.Context, l Log) (func(), error) {
 		if err := n.checkLog(l); err != nil {
 			return nil, err
 		}
 		up, cancel := context.WithTimeout(ctx, apiTimeout)
-		n.awaitUp(up)
+		n.lives.await(up)
 		cancel()
 		return f.subscribe(ctx, l)
 	}
@@ -136,6 +132,15 @@ func (h *Hub) feedLoop(sf *shardFeed) {
 		}
 		clear(moved)
 		moved = moved[:0]
+	}
+}
+
+// leaderElected takes the news that a stream has another leader.
+func (h *Hub) leaderElected(m *nats.Msg) {
+	for _, sf := range h.feed.shards {
+		if strings.HasSuffix(m.Subject, "."+shardStream(sf.shard)) {
+			h.checkShard(sf.shard)
+		}
 	}
 }
 

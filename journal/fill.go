@@ -12,6 +12,9 @@ import (
 // fillBytes bounds one step of a fill; then other watches have their turn.
 const fillBytes = 1 << 20
 
+// warnEvery is how often the log says that the journal cannot be read.
+const warnEvery = 10 * time.Second
+
 // workQueue hands work to a fixed number of goroutines, first come first
 // served. Its bound is its users': a watch is in fills at most once and has at
 // most rangesMax ranges in reads.
@@ -80,12 +83,12 @@ func (w *Watch) check() {
 func (w *Watch) startCheck() {
 	w.recheck = true
 	w.filling = true
-	w.hub.fills.put(w)
+	w.hub.lane(w.log).fills.put(w)
 }
 
-func (h *Hub) fillLoop() {
+func (h *Hub) fillLoop(l *lane) {
 	for {
-		w, ok := h.fills.get()
+		w, ok := l.fills.get()
 		if !ok {
 			return
 		}
@@ -147,8 +150,7 @@ func (h *Hub) fill(w *Watch) bool {
 	case err != nil && !errors.Is(err, ErrDamaged):
 		w.recheck = w.recheck || recheck
 		w.fail.later(h.now())
-		h.log.Warn("fill from journal", slog.String(protocol.LogSession, w.log.Key.String()),
-			slog.Uint64(protocol.LogSeq, uint64(w.head)), slog.Any(protocol.LogError, err))
+		h.warnUnread(w.log, w.head, err)
 		return w.head > before
 	case behind && len(recs) == 0:
 		w.short()
@@ -157,6 +159,17 @@ func (h *Hub) fill(w *Watch) bool {
 	w.shorts, w.fail = 0, retry{}
 	w.finish()
 	return w.head > before
+}
+
+// warnUnread says that the journal did not answer for a log: once for all of them
+// in warnEvery, because it is the same for thousands.
+func (h *Hub) warnUnread(l Log, seq protocol.Seq, err error) {
+	level, now, told := slog.LevelDebug, h.now().UnixNano(), h.warned.Load()
+	if now-told >= int64(warnEvery) && h.warned.CompareAndSwap(told, now) {
+		level = slog.LevelWarn
+	}
+	h.log.LogAttrs(h.ctx, level, "read from journal", slog.String(protocol.LogSession, l.Key.String()),
+		slog.Uint64(protocol.LogSeq, uint64(seq)), slog.Any(protocol.LogError, err))
 }
 
 // follow reads what comes after prev. An empty log that is empty no more is
@@ -197,7 +210,7 @@ func (w *Watch) finish() {
 		}
 	}
 	w.filling = true
-	w.hub.fills.put(w)
+	w.hub.lane(w.log).fills.put(w)
 }
 
 // jump restarts the watch at the newest record, because the one after its head
@@ -231,9 +244,9 @@ type rangeJob struct {
 	epoch protocol.Epoch
 }
 
-func (h *Hub) readLoop() {
+func (h *Hub) readLoop(l *lane) {
 	for {
-		j, ok := h.reads.get()
+		j, ok := l.reads.get()
 		if !ok || !h.waitPins() {
 			return
 		}
@@ -296,7 +309,6 @@ func (h *Hub) readRange(j rangeJob) {
 	case h.ctx.Err() != nil:
 	case w.ranges.fail.at.IsZero():
 		w.ranges.fail.later(now)
-		h.log.Warn("read range from journal", slog.String(protocol.LogSession, w.log.Key.String()),
-			slog.Uint64(protocol.LogSeq, uint64(j.from)), slog.Any(protocol.LogError, err))
+		h.warnUnread(w.log, j.from, err)
 	}
 }

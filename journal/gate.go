@@ -10,6 +10,13 @@ import (
 // subject, headers and the engine's own frame.
 const messageOverhead = 192
 
+// JetStream's codes of servers without room (NATS server, errors.json).
+const (
+	apiAccountLimit = 10002
+	apiNoResources  = 10023
+	apiNoStorage    = 10047
+)
+
 // gate is how a shard is. Writers count into it what they store, so that it
 // closes in time; the health watch corrects the count and opens it again. Safe
 // for concurrent use; waiters are bounded by the writers of the shard.
@@ -21,6 +28,8 @@ type gate struct {
 	added   int64 // and since
 	stale   bool  // something was removed since
 	quota   int64
+	silent  bool // the stream of a cluster does not answer
+	limited bool // the servers of a cluster have no room, whatever the quota
 	health  Health
 	changed chan struct{} // closed at the next change; nil when nobody waits
 	soon    func()        // has the health watch look; must not block
@@ -74,6 +83,7 @@ func (d *diskGate) await(ctx context.Context, ok func(Health) bool) error {
 func (g *gate) stored(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.limited, g.silent = false, false
 	g.added += int64(n) + messageOverhead
 	if g.judge() {
 		g.soon()
@@ -84,11 +94,19 @@ func (g *gate) stored(n int) {
 // is full before the count does where messages are many and small.
 func (g *gate) refused(err error) {
 	var api *apiError
-	if !errors.As(err, &api) || api.ErrCode != apiMaxBytes {
+	if !errors.As(err, &api) {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if api.ErrCode == apiNoResources || api.ErrCode == apiAccountLimit || api.ErrCode == apiNoStorage {
+		g.limited = true
+		g.judge()
+		return
+	}
+	if api.ErrCode != apiMaxBytes {
+		return
+	}
 	if g.health.State < HealthFull {
 		g.used, g.added, g.stale = g.quota, 0, true
 		g.judge()
@@ -123,9 +141,26 @@ func (g *gate) measured(used int64) {
 	g.judge()
 }
 
+// looked sets what a stream of a cluster says, or that it says nothing. What is
+// refused for want of room in the servers is found again by the next attempt.
+func (g *gate) looked(used, quota int64, silent bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.silent = silent; !silent {
+		g.used, g.added, g.quota, g.limited, g.stale = used, 0, quota, false, false
+	}
+	g.judge()
+}
+
 // judge is called with mu held, and reports a new state.
 func (g *gate) judge() bool {
 	h := shardHealth(g.health.State, g.used+g.added, g.quota)
+	if g.limited {
+		h = h.worse(Health{HealthFull, reasonServersFull})
+	}
+	if g.silent {
+		h = Health{HealthSick, reasonSilent}
+	}
 	if h == g.health {
 		return false
 	}

@@ -50,6 +50,9 @@ func (n *Node) openGuarded(ctx context.Context, g *guard, open func(context.Cont
 		}
 		lost := g.shrunk(have, try == guardTries)
 		if len(lost) == 0 {
+			if err := g.sealedCuts(); err != nil {
+				return fmt.Errorf("journal: %w", err)
+			}
 			return nil
 		}
 		shut()
@@ -109,9 +112,7 @@ func (n *Node) reopen(ctx context.Context) error {
 // stopEngine ends the server that keeps the streams; connections look for the
 // next one.
 func (n *Node) stopEngine() {
-	if a := n.alive.Load(); a != nil {
-		a.end() // requests in flight get no answer
-	}
+	n.reach.lost()
 	if old := n.engine.Swap(nil); old != nil {
 		old.Shutdown()
 		old.WaitForShutdown()

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rejoin/protocol"
 )
 
@@ -139,7 +141,7 @@ func readDamage(dir string) ([]Damage, error) {
 	for _, f := range folders {
 		folder := filepath.Join(dir, quarantineDir, f.Name())
 		data, err := os.ReadFile(filepath.Join(folder, reportFile))
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // somebody's notes
 			continue
 		}
 		d := Damage{}

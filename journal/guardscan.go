@@ -186,7 +186,11 @@ func listStream(dir, name string) (*streamScan, error) {
 			s.stray = append(s.stray, e.Name())
 			continue
 		}
-		s.blocks = append(s.blocks, blockScan{index: uint32(index)})
+		b := blockScan{index: uint32(index)}
+		if fi, err := e.Info(); err == nil { // of one that is looked into, reading it tells
+			b.size = fi.Size()
+		}
+		s.blocks = append(s.blocks, b)
 	}
 	slices.SortFunc(s.blocks, func(a, b blockScan) int { return cmp.Compare(a.index, b.index) })
 	if buf, err := os.ReadFile(filepath.Join(dir, blocksDir, indexFile)); err == nil {

@@ -95,6 +95,10 @@ const (
 	reasonWrite      = "the server cannot write to its disk: it goes on by itself when it can"
 	reasonRestart    = "the journal's engine does not come back: the server's log says why"
 	reasonStalled    = "the journal does not answer"
+
+	reasonAway        = "the servers that keep the journal are not reached: it goes on by itself when they are"
+	reasonSilent      = "this part of the journal does not answer: it goes on by itself when its servers do"
+	reasonServersFull = "the servers that keep the journal have no room: free some there, or delete sessions"
 )
 
 // space is what a file system has, in bytes.

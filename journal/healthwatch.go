@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -32,6 +31,7 @@ type healthWatch struct {
 	pace   pace
 	lost   error               // why the server must not be restarted again
 	told   map[int]HealthState // of shards, as logged
+	remote remoteLook
 
 	mu     sync.Mutex // guards the following
 	space  space
@@ -74,6 +74,10 @@ func (w *healthWatch) soon() {
 
 // look takes one look at everything.
 func (w *healthWatch) look(ctx context.Context) {
+	if w.n.remote != nil {
+		w.lookRemote(ctx)
+		return
+	}
 	s, err := diskSpace(w.n.cfg.Dir)
 	t := w.trouble()
 	if err != nil {
@@ -209,10 +213,15 @@ func (w *healthWatch) measure(ctx context.Context) {
 				g.removed() // the next look asks again; a server that does not answer at all is another one's finding
 			}
 		}
-		if now := g.own(); now.State != w.told[i] {
-			w.tellShard(i, w.told[i], now)
-			w.told[i] = now.State
-		}
+		w.noticeShard(i, g)
+	}
+}
+
+// noticeShard logs a shard's state when it has changed.
+func (w *healthWatch) noticeShard(i int, g *gate) {
+	if now := g.own(); now.State != w.told[i] {
+		w.tellShard(i, w.told[i], now)
+		w.told[i] = now.State
 	}
 }
 
@@ -229,25 +238,11 @@ func (w *healthWatch) tellShard(i int, was HealthState, now ShardUsage) {
 
 // shardBytes asks the server what a shard holds.
 func (n *Node) shardBytes(ctx context.Context, shard int) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	msg, err := n.read.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+shardStream(shard), nil)
-	if err != nil {
-		return 0, unavailable(ctx, err)
+	info, found, err := n.streamInfo(ctx, shardStream(shard))
+	if err == nil && !found {
+		err = fmt.Errorf("%w: stream %s is missing", ErrUnavailable, shardStream(shard))
 	}
-	var info struct {
-		Error *apiError `json:"error"`
-		State struct {
-			Bytes int64 `json:"bytes"`
-		} `json:"state"`
-	}
-	if err := json.Unmarshal(msg.Data, &info); err != nil {
-		return 0, fmt.Errorf("%w: state of shard %d: %w", ErrUnavailable, shard, err)
-	}
-	if info.Error != nil {
-		return 0, fmt.Errorf("%w: state of shard %d: %w", ErrUnavailable, shard, info.Error)
-	}
-	return info.State.Bytes, nil
+	return info.State.Bytes, err
 }
 
 // freed tells the watch that records of a shard went.

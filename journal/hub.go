@@ -21,8 +21,11 @@ const (
 	feedBurst    = 64   // messages applied before the waiters are woken
 	tickEvery    = 200 * time.Millisecond
 	idleCheck    = 5 * time.Second // a watch that has heard nothing this long asks for the tail
-	checksMax    = 200             // idle checks begun per tick
-	shortsMax    = 5               // fills that find nothing before an announcement is given up
+	// idleCheckCluster is what that grows to in a cluster while nothing is found: each
+	// check is a request to a leader, and 10,000 idle watches are 170 a second at that.
+	idleCheckCluster = time.Minute
+	checksMax        = 200 // idle checks begun per tick
+	shortsMax        = 5   // fills that find nothing before an announcement is given up
 )
 
 // source is what the hub reads from: the journal, or a model of one in tests.
@@ -54,15 +57,17 @@ type Hub struct {
 	cache     *cache
 	ringBytes atomic.Int64
 	ringLimit atomic.Int64
-	fills     workQueue[*Watch]
+	lanes     []lane // one, or in a cluster one per shard: a shard that does not answer holds up its own
 	gaps      atomic.Uint64
 	filled    atomic.Uint64
-	reads     workQueue[rangeJob]
+	idleMost  time.Duration // idleCheck, or in a cluster more for a watch that stays silent
+	warned    atomic.Int64  // when the log last said that the journal cannot be read, ns since 1970
 
 	mu      sync.RWMutex
 	closed  bool
 	watches map[Log]*Watch
 	live    map[string]*Watch // by live subject
+	known   known             // of logs that were watched
 
 	ctx  context.Context // ends with the hub
 	stop context.CancelFunc
@@ -70,13 +75,31 @@ type Hub struct {
 	feed *liveFeed // nil in stepped tests
 }
 
+// lane is work of the hub that is done in order.
+type lane struct {
+	fills workQueue[*Watch]
+	reads workQueue[rangeJob]
+}
+
+// lane is where work of a log waits.
+func (h *Hub) lane(l Log) *lane { return &h.lanes[l.Shard%len(h.lanes)] }
+
+// openLanes makes n lanes.
+func (h *Hub) openLanes(n int) {
+	h.lanes = make([]lane, n)
+	for i := range h.lanes {
+		h.lanes[i].fills.init()
+		h.lanes[i].reads.init()
+	}
+}
+
 // newStillHub returns a hub without goroutines and subscriptions, to be stepped.
 func newStillHub(ctx context.Context, src source, budget int, now func() time.Time, log *slog.Logger) *Hub {
 	h := &Hub{src: src, log: log, now: now, watches: make(map[Log]*Watch), live: make(map[string]*Watch)}
 	h.subscribe = func(context.Context, Log) (func(), error) { return func() {}, nil }
 	h.cache = newCache(budget, &h.ringBytes)
-	h.fills.init()
-	h.reads.init()
+	h.openLanes(1)
+	h.idleMost = idleCheck
 	h.ctx, h.stop = context.WithCancel(ctx)
 	h.share()
 	return h
@@ -87,15 +110,28 @@ func newStillHub(ctx context.Context, src source, budget int, now func() time.Ti
 func newHub(ctx context.Context, n *Node) (*Hub, error) {
 	h := newStillHub(context.WithoutCancel(ctx), n.rd, hubBytes, n.clock, n.log)
 	h.noted = n.noteRecord
-	if err := h.openFeed(n); err != nil {
+	fillersEach, readersEach := fillers, readers
+	if n.remote != nil {
+		h.openLanes(n.format.Shards)
+		h.idleMost = idleCheckCluster
+		fillersEach, readersEach = 1, 1
+	}
+	if err := h.openFeed(ctx, n); err != nil {
 		h.stop()
 		return nil, err
 	}
-	for range fillers {
-		h.wg.Go(h.fillLoop)
+	if n.remote != nil {
+		// A server of the cluster hears of a subscription when it gets there; what is
+		// asked behind it on the same connection is answered after that.
+		h.src = n.rd.over(h.feed.nc, n.lives)
 	}
-	for range readers {
-		h.wg.Go(h.readLoop)
+	for i := range h.lanes {
+		for range fillersEach {
+			h.wg.Go(func() { h.fillLoop(&h.lanes[i]) })
+		}
+		for range readersEach {
+			h.wg.Go(func() { h.readLoop(&h.lanes[i]) })
+		}
 	}
 	h.wg.Go(h.clockLoop)
 	return h, nil
@@ -112,8 +148,10 @@ func (h *Hub) close() {
 	watches := h.list()
 	h.mu.Unlock()
 	h.stop()
-	h.fills.close()
-	h.reads.close()
+	for i := range h.lanes {
+		h.lanes[i].fills.close()
+		h.lanes[i].reads.close()
+	}
 	if h.feed != nil {
 		h.feed.close()
 	}
@@ -223,11 +261,12 @@ func (h *Hub) tail(ctx context.Context, l Log) (*Record, protocol.Seq, error) {
 
 // Release gives the watch up; the last one ends it.
 func (w *Watch) Release() {
-	h := w.hub
+	h, at := w.hub, w.Position()
 	h.mu.Lock()
 	w.refs--
 	last := w.refs == 0 && h.watches[w.log] == w
 	if last {
+		h.known.note(w.log, at)
 		h.forget(w)
 	}
 	h.mu.Unlock()
@@ -318,9 +357,10 @@ func (w *Watch) tick(now time.Time, mayCheck bool) (wake, checked bool) {
 	}
 	if at := w.fail.at; !at.IsZero() && !now.Before(at) {
 		w.fail.at = time.Time{}
-		w.hub.fills.put(w)
+		w.hub.lane(w.log).fills.put(w)
 	}
-	if mayCheck && !w.filling && now.Sub(w.heard) >= idleCheck {
+	if mayCheck && !w.filling && now.Sub(w.heard) >= min(idleCheck<<min(w.silent, 10), w.hub.idleMost) {
+		w.silent++
 		w.startCheck()
 		checked = true
 	}

@@ -44,7 +44,7 @@ func TestLiveInOrder(t *testing.T) {
 	s.wantPull(at(0), seqs(1, 6), PullIdle)
 	s.wantPull(at(3), seqs(4, 6), PullIdle) // in the middle of a record
 	s.wantPull(protocol.Cursor{Epoch: s.w.epoch, Seq: 6}, nil, PullIdle)
-	if s.hub.fills.work != nil || s.log.reads != 0 {
+	if s.hub.lanes[0].fills.work != nil || s.log.reads != 0 {
 		t.Error("the journal was read for what came live")
 	}
 }
@@ -508,7 +508,7 @@ func TestRangesAreBounded(t *testing.T) {
 	for i := range 50 {
 		s.wantPull(at(protocol.Seq(i)), nil, PullWait)
 	}
-	if n := len(s.hub.reads.work); n != rangesMax {
+	if n := len(s.hub.lanes[0].reads.work); n != rangesMax {
 		t.Errorf("%d reads queued", n)
 	}
 }
@@ -553,7 +553,7 @@ func TestSyncWaitsForTheHead(t *testing.T) {
 		}
 		done <- p
 	}()
-	w, ok := s.hub.fills.get() // the live record never comes: patience ends in a fill
+	w, ok := s.hub.lanes[0].fills.get() // the live record never comes: patience ends in a fill
 	if !ok {
 		t.Fatal("no fill")
 	}
@@ -568,7 +568,7 @@ func TestSyncWaitsForTheHead(t *testing.T) {
 		_, err := s.w.Sync(t.Context())
 		errs <- err
 	}()
-	if _, ok := s.hub.fills.get(); !ok {
+	if _, ok := s.hub.lanes[0].fills.get(); !ok {
 		t.Fatal("no fill")
 	}
 	s.w.Release()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"rejoin/protocol"
 )
 
 // Error codes of the JetStream API that mean something to the journal.
@@ -40,7 +42,12 @@ type lastRecord struct {
 // last reads the newest record of a log through the leader API. Errors:
 // ErrDamaged when it does not decode, ErrUnavailable, ctx's.
 func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
-	m, ok, err := n.askLeader(ctx, l, `{"last_by_subj":"`+subjectOf(l)+`"}`)
+	return lastOver(ctx, n.read, n.reads, l)
+}
+
+// lastOver is last over a connection with its reach.
+func lastOver(ctx context.Context, nc *nats.Conn, r *reach, l Log) (lastRecord, error) {
+	m, ok, err := askLeader(ctx, nc, r, shardStream(l.Shard), `{"last_by_subj":"`+subjectOf(l)+`"}`)
 	if err != nil || !ok {
 		return lastRecord{}, err
 	}
@@ -51,14 +58,14 @@ func (n *Node) last(ctx context.Context, l Log) (lastRecord, error) {
 	return lastRecord{rec: rec}, nil
 }
 
-// askLeader reads one message through the leader API; ok is false when there is
-// none. Errors: ErrUnavailable, ctx's.
-func (n *Node) askLeader(ctx context.Context, l Log, req string) (m rawMsg, ok bool, err error) {
+// askLeader reads one message of a stream through the leader API; ok is false when
+// there is none. Errors: ErrUnavailable, ctx's.
+func askLeader(ctx context.Context, nc *nats.Conn, r *reach, stream, req string) (m rawMsg, ok bool, err error) {
 	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	var msg *nats.Msg
-	err = n.whileUp(ctx2, func(ctx context.Context) (err error) {
-		msg, err = n.read.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+shardStream(l.Shard), []byte(req))
+	err = r.whileUp(ctx2, func(ctx context.Context) (err error) {
+		msg, err = nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(req))
 		return err
 	})
 	if err != nil {
@@ -78,6 +85,7 @@ func decodeStored(data []byte, pos uint64) (*Record, error) {
 		return nil, err
 	}
 	rec.pos, rec.first, rec.sum = pos, pos, hashRecord(data)
+	rec.loosen()
 	return rec, nil
 }
 
@@ -91,19 +99,31 @@ func (r lastRecord) tail() Tail {
 
 // publish stores data as the next record of subject if the newest one there is
 // at position expect (0: there is none), and returns its position. One attempt,
-// at most apiTimeout. An *apiError says that the server refused; after any other
+// at most apiTimeout, in a cluster less for one that is not large. An *apiError says that the server refused; after any other
 // error the outcome is unknown.
 func (n *Node) publish(ctx context.Context, subject string, data []byte, expect uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	patience := apiTimeout
+	if n.pubs.attempt > 0 && len(data) <= protocol.RecordBytesMax {
+		patience = n.pubs.attempt
+	}
+	return storeMsg(ctx, n.pub, n.pubs, patience, &nats.Msg{Subject: subject, Data: data, Header: expecting(expect)})
+}
+
+// expecting is the header of a message that is stored only where the newest one of
+// its subject is at position expect.
+func expecting(expect uint64) nats.Header {
+	return nats.Header{headerExpected: []string{strconv.FormatUint(expect, 10)}}
+}
+
+// storeMsg is one attempt to have a message stored; publish has the errors.
+func storeMsg(ctx context.Context, nc *nats.Conn, r *reach, patience time.Duration, msg *nats.Msg) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ctx, restarted := n.mortal(ctx)
-	defer restarted()
-	msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{
-		"Nats-Expected-Last-Subject-Sequence": []string{strconv.FormatUint(expect, 10)},
-	}}
-	reply, err := n.pub.RequestMsgWithContext(ctx, msg)
+	ctx, lost := r.mortal(ctx)
+	defer lost()
+	reply, err := nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return 0, err
+		return 0, inWords(err)
 	}
 	var ack struct {
 		Error *apiError `json:"error"`
@@ -126,5 +146,16 @@ func unavailable(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, inWords(err))
+}
+
+// errAway: the connection has no server now.
+var errAway = errors.New("not connected")
+
+// inWords says plainly what nats.go calls an exceeded buffer: we let it keep nothing.
+func inWords(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return errAway
+	}
+	return err
 }

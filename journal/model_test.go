@@ -219,7 +219,7 @@ func (s *steps) live(r *Record) {
 
 // fill runs one queued fill step; false: there is none.
 func (s *steps) fill() bool {
-	w, ok := s.hub.fills.try()
+	w, ok := s.hub.lanes[0].fills.try()
 	if ok && s.hub.fill(w) {
 		w.wakers.wake()
 	}
@@ -228,7 +228,7 @@ func (s *steps) fill() bool {
 
 // read runs one queued range read; false: there is none.
 func (s *steps) read() bool {
-	j, ok := s.hub.reads.try()
+	j, ok := s.hub.lanes[0].reads.try()
 	if ok {
 		s.hub.readRange(j)
 		j.w.wakers.wake()

@@ -65,23 +65,24 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Node is the embedded server with its connections. Safe for concurrent use.
+// Node is the embedded server with its connections, or the connections to a
+// cluster of servers (Connect). Safe for concurrent use.
 type Node struct {
 	cfg      Config
 	log      *slog.Logger
 	clock    func() time.Time
 	lock     *dirLock
 	format   *format
-	instance string
+	instance string          // of the data directory
+	bootID   string          // of the machine
+	remote   *remote         // nil: the server is embedded
 	life     context.Context // ends when Close begins
 	end      context.CancelFunc
 
 	engine     atomic.Pointer[server.Server] // keeps the streams; nil while it is being restarted
 	busServer  atomic.Pointer[server.Server] // of bus alone
-	alive      atomic.Pointer[engineLife]
+	reach      reach                         // of the engine
 	restarting atomic.Bool
-	up         atomic.Bool // connections have found the engine
-	again      broadcast   // after each restart of the engine
 	health     *healthWatch
 	watching   sync.WaitGroup // for health's goroutine
 	disk       *diskGate
@@ -93,6 +94,9 @@ type Node struct {
 	bus  *nats.Conn
 	kv   *nats.Conn
 	snap *nats.Conn // blobs of SNAP
+
+	// Whether each can ask: all share the engine's reach, or each has its own in a cluster.
+	pubs, reads, kvs, lives *reach
 
 	js     jetstream.JetStream // on read
 	kvjs   jetstream.JetStream // on kv
@@ -130,10 +134,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("journal: data directory: %w", err)
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}, disk: newDiskGate()}
-	n.health = newHealthWatch(n)
-	n.snapFresh.turn = make(chan struct{}, 1)
-	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	n := newNode(ctx, cfg)
+	n.pubs, n.reads, n.kvs, n.lives = &n.reach, &n.reach, &n.reach, &n.reach
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shutdown())
@@ -145,18 +147,35 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err := n.open(ctx); err != nil {
 		return nil, err
 	}
-	n.rd = newReader(n)
-	if n.hub, err = newHub(ctx, n); err != nil {
-		return nil, fmt.Errorf("journal: start hub: %w", err)
+	if err := n.begin(ctx); err != nil {
+		return nil, err
 	}
-	n.health.look(n.life)
-	n.watching.Go(func() { n.health.run(n.life) })
 	return n, nil
 }
 
-// closeDir makes the data directory the owner's alone, if it is a journal's or
-// empty. Another one may be somebody's home: it is left as it is, and refused.
-func (n *Node) closeDir(dir string) error {
+func newNode(ctx context.Context, cfg Config) *Node {
+	n := &Node{cfg: cfg, log: cfg.Logger, clock: time.Now, writers: map[*Writer]struct{}{}, disk: newDiskGate()}
+	n.health = newHealthWatch(n)
+	n.snapFresh.turn = make(chan struct{}, 1)
+	n.life, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	return n
+}
+
+// begin starts what runs for as long as the node lives.
+func (n *Node) begin(ctx context.Context) (err error) {
+	n.rd = newReader(n, n.read, n.reads)
+	if n.hub, err = newHub(ctx, n); err != nil {
+		return fmt.Errorf("journal: start hub: %w", err)
+	}
+	n.health.look(n.life)
+	n.watching.Go(func() { n.health.run(n.life) })
+	return nil
+}
+
+// closeDir makes the data directory the owner's alone, if it is ours, which mark
+// shows, or empty. Another one may be somebody's home: it is left as it is, and
+// refused.
+func (n *Node) closeDir(dir, mark string) error {
 	fi, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("journal: data directory: %w", err)
@@ -164,7 +183,7 @@ func (n *Node) closeDir(dir string) error {
 	if fi.Mode().Perm()&0o077 == 0 {
 		return nil
 	}
-	if !present(formatFile(dir)) {
+	if !present(mark) {
 		files, err := os.ReadDir(dir)
 		if err != nil {
 			return fmt.Errorf("journal: data directory: %w", err)
@@ -189,7 +208,7 @@ func (n *Node) openDir(ctx context.Context) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("journal: make data directory: %w", err)
 	}
-	if err := n.closeDir(dir); err != nil {
+	if err := n.closeDir(dir, formatFile(dir)); err != nil {
 		return err
 	}
 	if n.lock, err = lockDir(dir); err != nil {
@@ -213,11 +232,10 @@ func (n *Node) openDir(ctx context.Context) (err error) {
 	if n.instance, err = openInstance(dir, n.clock()); err != nil {
 		return err
 	}
-	id, err := readBootID()
-	if err != nil {
+	if n.bootID, err = readBootID(); err != nil {
 		return err
 	}
-	n.boot, err = openBoot(dir, id, n.cfg.Durability)
+	n.boot, err = openBoot(dir, n.bootID, n.cfg.Durability)
 	return err
 }
 
@@ -228,7 +246,11 @@ func (n *Node) startServer(ctx context.Context) error {
 	if err := n.startBus(ctx); err != nil {
 		return err
 	}
-	return n.connect()
+	if err := n.connect(ctx); err != nil {
+		return err
+	}
+	n.reach.found()
+	return nil
 }
 
 // bootServer starts the server that keeps the streams.
@@ -276,16 +298,22 @@ func (n *Node) runServer(ctx context.Context, opts *server.Options) (_ *server.S
 	return srv, nil
 }
 
-func (n *Node) connect() (err error) {
+// connect makes the connections but the hub's.
+func (n *Node) connect(ctx context.Context) (err error) {
 	for _, c := range []struct {
-		name string
-		to   **nats.Conn
-	}{{"pub", &n.pub}, {"read", &n.read}, {"bus", &n.bus}, {"kv", &n.kv}, {"snap", &n.snap}} {
-		srv := &n.engine
-		if c.name == "bus" {
-			srv = &n.busServer
+		link
+		to **nats.Conn
+	}{
+		{link{name: "pub", reach: n.pubs}, &n.pub},
+		{link{name: "read", reach: n.reads}, &n.read},
+		{link{name: "bus", srv: &n.busServer, reach: new(reach)}, &n.bus},
+		{link{name: "kv", reach: n.kvs}, &n.kv},
+		{link{name: "snap", reach: new(reach)}, &n.snap},
+	} {
+		if c.srv == nil {
+			c.srv = &n.engine
 		}
-		if *c.to, err = n.dial(c.name, srv); err != nil {
+		if *c.to, err = n.dial(ctx, c.link); err != nil {
 			return err
 		}
 	}
@@ -298,36 +326,7 @@ func (n *Node) connect() (err error) {
 	if n.snapjs, err = jetstream.New(n.snap); err != nil {
 		return fmt.Errorf("journal: open JetStream: %w", err)
 	}
-	n.up.Store(true)
 	return nil
-}
-
-// dial makes an in-process connection. It never gives up reconnecting and
-// never keeps a publish for later: a stale one must fail, not be replayed.
-func (n *Node) dial(name string, srv *atomic.Pointer[server.Server]) (*nats.Conn, error) {
-	nc, err := nats.Connect("", nats.InProcessServer(lifeline{srv}), nats.Name("rejoin-"+name),
-		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectBufSize(-1),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
-			if sub != nil {
-				subject = sub.Subject
-			}
-			n.log.Warn("journal connection", slog.String("name", name), slog.String("subject", subject), slog.Any(protocol.LogError, err))
-		}),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil && !n.restarting.Load() {
-				n.log.Warn("journal connection lost", slog.String("name", name), slog.Any(protocol.LogError, err))
-			}
-		}),
-		nats.ReconnectHandler(func(*nats.Conn) {
-			if !n.restarting.Load() {
-				n.log.Info("journal connection back", slog.String("name", name))
-			}
-		}))
-	if err != nil {
-		return nil, fmt.Errorf("journal: connect %s: %w", name, err)
-	}
-	return nc, nil
 }
 
 // Close stops in order: writers that were left open (they fail with ErrClosed),
@@ -349,6 +348,9 @@ func (n *Node) Close(ctx context.Context) error {
 	n.watching.Wait()
 	n.writing.Wait()
 	n.stopTraffic()
+	if n.remote != nil {
+		return n.shutdown()
+	}
 	if err := syncFS(n.cfg.Dir); err != nil {
 		return errors.Join(fmt.Errorf("journal: sync data directory: %w", err), n.shutdown())
 	}
@@ -405,7 +407,7 @@ func (n *Node) ShardOf(k protocol.Key) int {
 func (n *Node) UncleanBoot() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.boot.Unclean
+	return n.boot != nil && n.boot.Unclean
 }
 
 // SettleBoot records that everything an unclean boot asks for is done and
@@ -413,7 +415,7 @@ func (n *Node) UncleanBoot() bool {
 func (n *Node) SettleBoot() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.boot.Unclean {
+	if n.boot == nil || !n.boot.Unclean {
 		return nil
 	}
 	m := *n.boot
@@ -433,10 +435,23 @@ func (n *Node) Logger() *slog.Logger { return n.log }
 func (n *Node) Life() context.Context { return n.life }
 
 // BootID returns the machine's boot id.
-func (n *Node) BootID() string { return n.boot.BootID }
+func (n *Node) BootID() string { return n.bootID }
 
-// Instance returns the ULID of the data directory, made once.
+// Instance returns the ULID of the data directory, made once; empty without one.
 func (n *Node) Instance() string { return n.instance }
+
+// Cluster returns the ULID of the journal: of the cluster's format record, or of
+// the data directory where the server is embedded.
+func (n *Node) Cluster() string {
+	if n.remote != nil {
+		return n.remote.record.Instance
+	}
+	return n.instance
+}
+
+// Remote reports whether the journal is kept by servers of other processes, so
+// that any other process may write to it too.
+func (n *Node) Remote() bool { return n.remote != nil }
 
 // Durability returns the sync level in force.
 func (n *Node) Durability() Durability { return n.cfg.Durability }

@@ -156,6 +156,6 @@ func (w *Watch) request(seq protocol.Seq, now time.Time) PullStatus {
 		t.jobs = make(map[protocol.Seq]struct{})
 	}
 	t.jobs[seq] = struct{}{}
-	w.hub.reads.put(rangeJob{w, seq, w.epoch})
+	w.hub.lane(w.log).reads.put(rangeJob{w, seq, w.epoch})
 	return PullWait
 }

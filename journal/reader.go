@@ -31,10 +31,12 @@ func (e *DamageError) Is(err error) bool { return err == ErrDamaged }
 // reader reads logs. Heads come from the leader, what lies below a known head
 // from any replica. Safe for concurrent use.
 type reader struct {
-	n     *Node
-	nc    *nats.Conn
-	index *index
-	gets  atomic.Uint64 // direct gets of single messages, for tests
+	n       *Node
+	cluster bool       // a replica that answers may lag, or answer nothing
+	leader  *nats.Conn // where leaders are asked
+	reach   *reach     // of leader
+	index   *index
+	gets    atomic.Uint64 // direct gets of single messages, for tests
 
 	mu     sync.Mutex
 	starts map[epochStart]protocol.Seq // first seq of epochs that are not their log's first; bounded by epochStartsMax
@@ -48,14 +50,21 @@ type epochStart struct {
 // epochStartsMax bounds what is remembered; a full table starts anew.
 const epochStartsMax = 4096
 
-func newReader(n *Node) *reader {
-	return &reader{n: n, nc: n.read, index: newIndex(), starts: make(map[epochStart]protocol.Seq)}
+func newReader(n *Node, leader *nats.Conn, r *reach) *reader {
+	return &reader{n: n, cluster: n.remote != nil, leader: leader, reach: r, index: newIndex(), starts: make(map[epochStart]protocol.Seq)}
+}
+
+// over returns a reader that asks leaders over another connection.
+func (r *reader) over(leader *nats.Conn, reach *reach) *reader {
+	o := newReader(r.n, leader, reach)
+	o.index = r.index
+	return o
 }
 
 // newest returns the newest complete record of l through the leader; nil of an
 // empty log, or of one that holds only a cut-off set.
 func (r *reader) newest(ctx context.Context, l Log) (*Record, error) {
-	last, err := r.n.last(ctx, l)
+	last, err := lastOver(ctx, r.leader, r.reach, l)
 	if err != nil || last.rec == nil {
 		return nil, err
 	}
@@ -211,7 +220,7 @@ func (r *reader) forward(ctx context.Context, w walk) ([]*Record, error) {
 			return out, err
 		}
 		singles--
-		if len(msgs) == 0 && len(out) == 0 && !asked {
+		if len(msgs) == 0 && len(out) == 0 && (!asked || r.cluster) {
 			asked = true
 			if msgs, err = r.leaderNext(ctx, w.log, w.start); err != nil {
 				return out, err
@@ -303,7 +312,7 @@ func (r *reader) unreadable(w walk, m *rawMsg, prev *Record, err error) error {
 // leaderNext reads the first message of l at or after pos from the leader:
 // none of it is missing there.
 func (r *reader) leaderNext(ctx context.Context, l Log, pos uint64) ([]rawMsg, error) {
-	m, ok, err := r.n.askLeader(ctx, l, fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, max(pos, 1), subjectOf(l)))
+	m, ok, err := askLeader(ctx, r.leader, r.reach, shardStream(l.Shard), fmt.Sprintf(`{"seq":%d,"next_by_subj":%q}`, max(pos, 1), subjectOf(l)))
 	if err != nil || !ok {
 		return nil, err
 	}

@@ -135,8 +135,24 @@ func (r *Record) Line(i int) []byte {
 	return r.lines[start:end:end]
 }
 
+// recordBytes is what a record holds besides its lines: the struct, the text of its
+// epoch, and what the allocator rounds up.
+const recordBytes = 320
+
 // Size returns the bytes of memory that the record holds, about.
-func (r *Record) Size() int { return len(r.lines) + 4*len(r.ends) + 256 }
+func (r *Record) Size() int { return len(r.lines) + 4*len(r.ends) + recordBytes }
+
+// looseBytes is up to which size lines are copied out of the message that they came
+// in: it has headers of several hundred bytes, which would be kept along with them.
+const looseBytes = 4 << 10
+
+// loosen lets go of the message that the record was decoded from, where that is
+// worth a copy.
+func (r *Record) loosen() {
+	if r.codec != codecS2 && len(r.lines) <= looseBytes {
+		r.lines = bytes.Clone(r.lines)
+	}
+}
 
 // whole reports that the record is no part of a set.
 func (r *Record) whole() bool { return r.parts == 1 }

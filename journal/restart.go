@@ -80,7 +80,7 @@ func (n *Node) startBus(ctx context.Context) error {
 func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 	n.restarting.Store(true)
 	defer n.restarting.Store(false)
-	n.up.Store(false)
+	n.reach.up.Store(false)
 	n.stopEngine()
 	defer func() {
 		if err != nil {
@@ -111,22 +111,8 @@ func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 		g.removed()
 	}
 	n.hub.checkAll()
-	n.up.Store(true)
-	n.again.signal()
+	n.reach.found()
 	return nil
-}
-
-// awaitUp waits while the server is being restarted: at most until ctx ends, and
-// then the caller finds it away.
-func (n *Node) awaitUp(ctx context.Context) {
-	again := n.again.next()
-	if n.up.Load() {
-		return
-	}
-	select {
-	case <-again:
-	case <-ctx.Done():
-	}
 }
 
 // startEngine starts the embedded server and lets connections find it.
@@ -135,44 +121,9 @@ func (n *Node) startEngine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a := &engineLife{}
-	a.ctx, a.end = context.WithCancel(n.life)
-	if old := n.alive.Swap(a); old != nil {
-		old.end()
-	}
+	n.reach.begin(n.life)
 	n.engine.Store(srv)
 	return nil
-}
-
-// engineLife is the time between two restarts of the engine.
-type engineLife struct {
-	ctx context.Context // of restarts, not of a request
-	end context.CancelFunc
-}
-
-// mortal returns a context that also ends when the engine is restarted.
-func (n *Node) mortal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(n.alive.Load().ctx, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-// whileUp does something that may be repeated, such as a read, and repeats it
-// when a restart of the engine came between.
-func (n *Node) whileUp(ctx context.Context, f func(context.Context) error) error {
-	for {
-		n.awaitUp(ctx)
-		life := n.alive.Load().ctx
-		mortal, cancel := n.mortal(ctx)
-		err := f(mortal)
-		cancel()
-		if err == nil || life.Err() == nil || ctx.Err() != nil {
-			return err
-		}
-	}
 }
 
 // awaitConnected waits until every connection to the store has found the server.

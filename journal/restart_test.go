@@ -79,13 +79,13 @@ func TestRestartEndsEveryLife(t *testing.T) {
 	defer cancel()
 	cfg := Config{Dir: t.TempDir(), Durability: Durability{Interval: time.Second}, Shards: 1, MaxBytes: 64 << 20}
 	n, l := unwatched(ctx, t, cfg)
-	lives := []*engineLife{n.alive.Load()}
+	lives := []*engineLife{n.reach.alive.Load()}
 	n.cfg.GuardFault = func(step string) error {
 		switch {
 		case step == "opening" && len(lives) == 1:
 			return os.RemoveAll(filepath.Join(streamsDir(cfg.Dir), "J0"))
 		case step == "opened":
-			lives = append(lives, n.alive.Load())
+			lives = append(lives, n.reach.alive.Load())
 		}
 		return nil
 	}

@@ -29,6 +29,7 @@ var ErrNoBlob = errors.New("journal: no such blob")
 // Snaps keeps blobs beside logs, under names of their own, on a connection of
 // their own: bulk there does not delay records. Safe for concurrent use.
 type Snaps struct {
+	n     *Node
 	nc    *nats.Conn
 	js    jetstream.JetStream
 	fresh *freshness
@@ -37,7 +38,7 @@ type Snaps struct {
 
 // Snaps returns the node's blobs.
 func (n *Node) Snaps() *Snaps {
-	return &Snaps{nc: n.snap, js: n.snapjs, fresh: &n.snapFresh, log: n.log}
+	return &Snaps{n: n, nc: n.snap, js: n.snapjs, fresh: &n.snapFresh, log: n.log}
 }
 
 func snapConfig(maxBytes int64) jetstream.StreamConfig {
@@ -131,6 +132,9 @@ func (s *Snaps) Get(ctx context.Context, l Log, name string) ([]byte, error) {
 func (s *Snaps) get(ctx context.Context, subject string) (*nats.Msg, error) {
 	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	if s.n.remote != nil {
+		return s.getFromLeader(ctx, within, subject)
+	}
 	m, err := s.nc.RequestWithContext(within, "$JS.API.DIRECT.GET."+snapStream+"."+subject, nil)
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -143,6 +147,36 @@ func (s *Snaps) get(ctx context.Context, subject string) (*nats.Msg, error) {
 	default:
 		return nil, fmt.Errorf("%w: direct get: status %s", ErrUnavailable, status)
 	}
+}
+
+// getFromLeader is get where another replica may not have yet what was just put, or
+// may have what was there before.
+func (s *Snaps) getFromLeader(ctx, within context.Context, subject string) (*nats.Msg, error) {
+	var a struct {
+		Error   *apiError `json:"error"`
+		Message struct {
+			Hdrs []byte `json:"hdrs"`
+			Data []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := askAPI(within, s.nc, "STREAM.MSG.GET."+snapStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject), &a); err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	switch {
+	case a.Error != nil && a.Error.ErrCode == apiNoMessage:
+		return nil, ErrNoBlob
+	case a.Error != nil:
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, a.Error)
+	}
+	m := &nats.Msg{Data: a.Message.Data}
+	if len(a.Message.Hdrs) == 0 {
+		return m, nil
+	}
+	var err error
+	if m.Header, err = nats.DecodeHeadersMsg(a.Message.Hdrs); err != nil {
+		return nil, fmt.Errorf("%w: decode headers: %w", ErrUnavailable, err)
+	}
+	return m, nil
 }
 
 // List returns the names of a log's blobs, in no order. Errors: ErrUnavailable,

@@ -62,6 +62,7 @@ type store struct {
 	gate    *gate
 	clock   func() time.Time
 	keep    time.Duration // how long acknowledged records are retained at least, within the other bounds
+	confirm time.Duration // how long a loss must be seen before it is believed
 	log     *slog.Logger
 }
 
@@ -78,7 +79,8 @@ func (n *Node) OpenWriter(ctx context.Context, cfg WriterConfig) (*Writer, error
 	w, err := newWriter(store{
 		publish: n.publish, last: n.last, noted: n.noteRecord, turn: n.turns[cfg.Log.Shard], gate: n.gates[cfg.Log.Shard],
 		clock: n.clock, keep: max(2*n.cfg.Durability.Interval, retainedMin),
-		log: n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
+		confirm: n.confirm(),
+		log:     n.log.With(slog.String(protocol.LogSession, cfg.Log.Key.String()), slog.Uint64(protocol.LogRun, uint64(cfg.Run))),
 	}, cfg, abort)
 	if err == nil {
 		err = n.adopt(w)
@@ -171,6 +173,10 @@ func (w *Writer) takeover(ctx, life context.Context) error {
 		}
 		if err == nil {
 			err = w.commit(ctx)
+		} else if isLoss(err) && !w.believe(last.rec) {
+			if err = pause(ctx, try); err == nil {
+				continue
+			}
 		}
 		if !errors.Is(err, errRetake) {
 			if err != nil {

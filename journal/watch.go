@@ -52,6 +52,7 @@ type Watch struct {
 	shorts  int          // fills in a row that found nothing though something was announced
 	recheck bool         // the next fill asks the leader how far the log reaches
 	heard   time.Time    // when the journal last confirmed the head, by a record or a check
+	silent  int          // idle checks since the last record
 	syncers []syncer
 	ranges  rangeTable
 
@@ -154,6 +155,9 @@ func (w *Watch) forget(s syncer) {
 func (w *Watch) offer(r *Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if r.epochText == w.epoch {
+		r.epochText = w.epoch // one text for all records of a watch
+	}
 	switch {
 	case w.closed || r.Last() <= w.head:
 		return false
@@ -203,7 +207,7 @@ func (w *Watch) apply(r *Record) {
 		w.restart(r, r.Base())
 		return
 	}
-	w.newest, w.head, w.heard = r, r.Last(), now
+	w.newest, w.head, w.heard, w.silent = r, r.Last(), now, 0
 	w.push(r, now)
 	w.settle()
 }
@@ -218,7 +222,7 @@ func (w *Watch) restart(r *Record, floor protocol.Seq) {
 	w.hub.ringBytes.Add(-int64(w.ring.bytes))
 	w.ring.reset()
 	w.epoch, w.floor = r.Epoch(), floor
-	w.newest, w.head, w.heard = r, r.Last(), now
+	w.newest, w.head, w.heard, w.silent = r, r.Last(), now, 0
 	w.push(r, now)
 	w.settle()
 }
@@ -273,7 +277,7 @@ func (w *Watch) startFill() {
 		return
 	}
 	w.filling = true
-	w.hub.fills.put(w)
+	w.hub.lane(w.log).fills.put(w)
 }
 
 // close ends the watch; the hub calls it once nobody holds it.
@@ -296,43 +300,66 @@ func (w *Watch) Add(k Waker) { w.wakers.add(k) }
 // Remove takes back one Add.
 func (w *Watch) Remove(k Waker) { w.wakers.remove(k) }
 
-// wakerSet is who is told of progress.
+// wakerSet is who is told of progress. Most watches have one waker, which needs no
+// table.
 type wakerSet struct {
 	mu    sync.Mutex
-	count map[Waker]int
-	list  []Waker // keys of count, replaced, never changed in place; stale when nil
+	first Waker // nil: there is none
+	times int   // how often first was added
+	more  map[Waker]int
+	list  []Waker // first and the keys of more, replaced, never changed in place; stale when nil
 }
 
 func (s *wakerSet) add(k Waker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count == nil {
-		s.count = make(map[Waker]int)
-	}
-	s.count[k]++
 	s.list = nil
+	switch {
+	case s.first == k || s.first == nil && s.more[k] == 0:
+		s.first = k
+		s.times++
+	case s.more == nil:
+		s.more = map[Waker]int{k: 1}
+	default:
+		s.more[k]++
+	}
 }
 
 func (s *wakerSet) remove(k Waker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count[k]--; s.count[k] <= 0 {
-		delete(s.count, k)
-		s.list = nil
+	s.list = nil
+	if s.first == k {
+		if s.times--; s.times == 0 {
+			s.first = nil
+		}
+		return
+	}
+	if s.more[k] > 1 {
+		s.more[k]--
+	} else {
+		delete(s.more, k)
 	}
 }
 
 // wake tells everyone. It must be called without any lock of the watch.
 func (s *wakerSet) wake() {
 	s.mu.Lock()
-	if s.list == nil && len(s.count) > 0 {
-		s.list = make([]Waker, 0, len(s.count))
-		for k := range s.count {
-			s.list = append(s.list, k)
+	first, list := s.first, s.list
+	if list == nil && len(s.more) > 0 {
+		list = make([]Waker, 0, len(s.more)+1)
+		if first != nil {
+			list = append(list, first)
 		}
+		for k := range s.more {
+			list = append(list, k)
+		}
+		s.list = list
 	}
-	list := s.list
 	s.mu.Unlock()
+	if list == nil && first != nil {
+		first.Wake()
+	}
 	for _, k := range list {
 		k.Wake()
 	}

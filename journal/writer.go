@@ -47,6 +47,7 @@ type Writer struct {
 	kept    retained
 	rec     []byte        // the record in flight, kept byte for byte until its outcome is known
 	ticket  chan struct{} // capacity 1, for the turnstile
+	doubt   suspicion
 }
 
 // Append gives e its seq (and the writer's run) and queues it; then (may be
