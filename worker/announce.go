@@ -82,12 +82,7 @@ func (w *Worker) announce(ctx context.Context) {
 
 // moved returns the sessions whose durable head, or whose block, is not the one last told.
 func (w *Worker) moved() []*session {
-	w.mu.Lock()
-	list := make([]*session, 0, len(w.sessions))
-	for _, s := range w.sessions {
-		list = append(list, s)
-	}
-	w.mu.Unlock()
+	list := w.list()
 	out := list[:0]
 	for _, s := range list {
 		s.mu.Lock()

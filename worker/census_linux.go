@@ -23,6 +23,8 @@ type process struct {
 	pid, ppid, pgrp int
 	start           uint64 // clock ticks since boot: with pid it names a process for good
 	dead            bool   // a zombie
+	stopped         bool   // by a signal
+	waits           bool   // in the kernel or for its tracer: it acts on no signal but KILL until then
 	marked          bool   // carries REJOIN_INSTANCE of the census
 	mark            mark
 }
@@ -129,7 +131,10 @@ func parseStat(pid int, b []byte) (*process, bool) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return nil, false
 	}
-	return &process{pid: pid, ppid: ppid, pgrp: pgrp, start: start, dead: f[0] == "Z" || f[0] == "X" || f[0] == "x"}, true
+	return &process{
+		pid: pid, ppid: ppid, pgrp: pgrp, start: start, dead: f[0] == "Z" || f[0] == "X" || f[0] == "x",
+		stopped: f[0] == "T", waits: f[0] == "D" || f[0] == "t",
+	}, true
 }
 
 func ownedBy(pid, uid int) bool {

@@ -21,7 +21,10 @@ type Registry interface {
 	// is still run; an error that is journal.ErrFenced when it is not. Change may
 	// be called more than once.
 	Update(ctx context.Context, k protocol.Key, run protocol.Run, change func(*protocol.SessionRecord)) error
-	// Deleted reports a tombstone.
+	// Confirm proves, by a compare-and-set that leaves the record as it is, that run is
+	// the newest; an error that is journal.ErrFenced when it is not.
+	Confirm(ctx context.Context, k protocol.Key, run protocol.Run) error
+	// Deleted reports a tombstone, or that there is no record.
 	Deleted(ctx context.Context, k protocol.Key) (bool, error)
 }
 
@@ -31,7 +34,8 @@ var ErrNotOwner = fmt.Errorf("worker: not the owner of the newest run: %w", jour
 
 // Config of a Worker.
 type Config struct {
-	ID            string                   // bus address: one subject token. Required
+	ID            string                   // of the worker. Without Presence its bus address: one subject token. Required
+	Presence      *Presence                // nil: the only worker there is
 	DataDir       string                   // stderr tails are kept under DataDir/stderr. Required
 	StderrSeal    *Seal                    // of those files; nil: they are in clear
 	Adapters      map[string]agent.Adapter // by name. Required
@@ -66,6 +70,10 @@ func (c Config) Validate() error {
 	switch {
 	case c.ID == "" || strings.ContainsAny(c.ID, ".*> \t\r\n"):
 		return fmt.Errorf("worker: Config.ID %q is not one subject token", c.ID)
+	case c.Presence != nil && !protocol.ValidSessionID(c.ID):
+		return fmt.Errorf("worker: id %q: must be 1 to %d letters, digits, - and _", c.ID, protocol.SessionIDBytesMax)
+	case c.Presence != nil && len(c.Presence.Labels) > protocol.LabelsMax:
+		return fmt.Errorf("worker: %d labels: must be at most %d", len(c.Presence.Labels), protocol.LabelsMax)
 	case c.DataDir == "":
 		return errors.New("worker: Config.DataDir is empty")
 	case len(c.Adapters) == 0:
@@ -74,6 +82,13 @@ func (c Config) Validate() error {
 		return fmt.Errorf("worker: Config.EventBytesMax is %d", c.EventBytesMax)
 	case c.SessionsMax < 0:
 		return fmt.Errorf("worker: Config.SessionsMax is %d", c.SessionsMax)
+	}
+	if c.Presence != nil {
+		for name, value := range c.Presence.Labels {
+			if !protocol.ValidLabel(name, value) {
+				return fmt.Errorf("worker: label %q=%q: must be printable ASCII without blanks, commas and equal signs, at most %d bytes each", name, value, protocol.LabelBytesMax)
+			}
+		}
 	}
 	return nil
 }

@@ -124,7 +124,8 @@ type noRegistry struct{}
 func (noRegistry) Update(context.Context, protocol.Key, protocol.Run, func(*protocol.SessionRecord)) error {
 	return nil
 }
-func (noRegistry) Deleted(context.Context, protocol.Key) (bool, error) { return false, nil }
+func (noRegistry) Confirm(context.Context, protocol.Key, protocol.Run) error { return nil }
+func (noRegistry) Deleted(context.Context, protocol.Key) (bool, error)       { return false, nil }
 
 // newFakeSession is a live session without a child: its stdin is a pipe that the
 // test may read, or not.

@@ -21,13 +21,14 @@ const (
 	stderrLinger = 500 * time.Millisecond
 )
 
-// endWhy says who ended a run: whoever asked first, but a lost log overrules.
+// endWhy says who ended a run: whoever asked first, but a lost log overrules, and
+// somebody's stop the end that the policy brings the session back after.
 type endWhy uint8
 
 const (
 	endExited     endWhy = iota // the child by itself
 	endStopped                  // stop_session, delete_session
-	endServerStop               // the worker's own end
+	endServerStop               // the worker's own end, or a move to another one
 	endFenced                   // another owner, or a journal that failed
 )
 
@@ -69,7 +70,7 @@ func (s *stops) ask(why endWhy, grace time.Duration) {
 	if !s.asked || killAt.Before(s.killAt) {
 		s.killAt = killAt
 	}
-	if !s.asked || why == endFenced {
+	if !s.asked || why == endFenced || why == endStopped && s.why == endServerStop {
 		s.why = why
 	}
 	s.asked = true
@@ -102,15 +103,19 @@ func (s *session) requestStop(why endWhy, grace time.Duration) {
 func (s *session) ladder() ending {
 	c, tree := s.child, s.newTree()
 	why := endExited
-	if !s.awaitExitOrStop() {
-		s.part()
-		s.stdin.close()
-		s.step(tree)
+	exited := s.awaitExitOrStop()
+	doomed := s.endFrost()
+	if !exited {
+		if !doomed {
+			s.part()
+			s.stdin.close()
+			s.step(tree)
+		}
 		_, why, _, _ = s.stops.times()
 	}
 	tree.resign()
 	var end ending
-	if c.hasExited() {
+	if c.hasExited() && !doomed {
 		end.gone = s.endDescendants(tree)
 	}
 	if !end.gone {

@@ -104,14 +104,14 @@ func TestInteractionsMaxIsCounted(t *testing.T) {
 // Who names no time gives GraceDefault, and nobody gives more than GraceMax.
 func TestGrace(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
-		0: protocol.GraceDefault, protocol.GraceMax: protocol.GraceMax, protocol.GraceMax + 1: protocol.GraceMax,
+		0: protocol.GraceDefault, protocol.GraceMax: protocol.GraceMax, protocol.GraceMax + time.Millisecond: protocol.GraceMax,
 	} {
 		s, _, _ := newFakeSession(t, jsonl.Adapter{})
 		w := s.w
 		w.sessions[s.key] = s
 		over, cancel := context.WithCancel(t.Context())
 		cancel() // nobody waits for its end
-		w.stop(tenure{life: over, ops: over}, s.key, asked, func(protocol.WorkerReply) {})
+		w.stop(tenure{life: over, ops: over}, s.key, &protocol.WorkerRequest{GraceMs: asked.Milliseconds()}, func(protocol.WorkerReply) {})
 		w.wg.Wait()
 		if _, _, termAt, killAt := s.stops.times(); killAt.Sub(termAt) != want-termAfterMax {
 			t.Errorf("asked for %v: KILL comes %v after TERM, want %v", asked, killAt.Sub(termAt), want-termAfterMax)

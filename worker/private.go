@@ -102,7 +102,7 @@ func RemoveFiles(dataDir string, k protocol.Key) error {
 	}
 	defer func() { _ = root.Close() }() // opened for its name only
 	return errors.Join(
-		removeTree(root, filepath.Join("stderr", k.Workspace, k.Session)),
+		removeTree(root, filepath.Join(stderrTop, k.Workspace, k.Session)),
 		removeTree(root, filepath.Join(sessionsDir, k.Workspace, k.Session)),
 	)
 }

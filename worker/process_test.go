@@ -262,6 +262,12 @@ func TestStops(t *testing.T) {
 	if _, why, term, kill := s.times(); why != endStopped || !term.Before(term1) || !kill.Before(kill1) {
 		t.Error("a later stop with less grace changed nothing")
 	}
+	other := stops{wake: make(chan struct{}, 1)}
+	other.ask(endServerStop, time.Minute)
+	other.ask(endStopped, time.Minute)
+	if _, why, _, _ := other.times(); why != endStopped {
+		t.Error("somebody's stop does not overrule an end that the policy brings the session back after")
+	}
 	s.ask(endFenced, time.Hour)
 	if _, why, _, _ := s.times(); why != endFenced {
 		t.Error("a fence does not overrule")

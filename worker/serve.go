@@ -29,13 +29,19 @@ func (w *Worker) handle(t tenure, data []byte, reply func([]byte)) {
 	case protocol.OpStart, protocol.OpResume:
 		w.inWork(k, answer, func() protocol.WorkerReply { return w.begin(t, &req) })
 	case protocol.OpStop:
-		w.stop(t, k, time.Duration(req.GraceMs)*time.Millisecond, answer)
+		w.stop(t, k, &req, answer)
 	case protocol.OpTitle:
 		w.inWork(k, answer, func() protocol.WorkerReply { return w.title(t.ops, k, req.Title) })
 	case protocol.OpStatus:
 		w.inWork(k, answer, func() protocol.WorkerReply { return w.statuses(t.ops, k, req.IDs) })
 	case protocol.OpInfo:
 		w.inWork(k, answer, func() protocol.WorkerReply { return w.infos(k) })
+	case protocol.OpStderr:
+		w.inWork(k, answer, func() protocol.WorkerReply { return w.stderrOf(k, req.Run) })
+	case protocol.OpFiles:
+		w.inWork(k, answer, func() protocol.WorkerReply { return w.removeFiles(t.ops, k) })
+	case protocol.OpDrain, protocol.OpUndrain:
+		w.inWork(k, answer, func() protocol.WorkerReply { return w.drain(t.ops, req.Op == protocol.OpDrain) })
 	default:
 		answer(protocol.WorkerReply{Error: protocol.Errorf(protocol.ReasonUnsupported, "worker does not know %q", req.Op)})
 	}
@@ -92,16 +98,21 @@ func (w *Worker) begin(t tenure, req *protocol.WorkerRequest) protocol.WorkerRep
 // stop begins the ladder at once, so that no later command is admitted, and
 // answers when the child is gone and its last record is durable, or recordWait
 // after its death.
-func (w *Worker) stop(t tenure, k protocol.Key, grace time.Duration, answer func(protocol.WorkerReply)) {
+func (w *Worker) stop(t tenure, k protocol.Key, req *protocol.WorkerRequest, answer func(protocol.WorkerReply)) {
 	s := w.session(k)
 	if s == nil {
 		answer(protocol.WorkerReply{NotOwner: true})
 		return
 	}
+	grace := time.Duration(req.GraceMs) * time.Millisecond
 	if grace <= 0 {
 		grace = protocol.GraceDefault
 	}
-	s.requestStop(endStopped, min(grace, protocol.GraceMax))
+	why := endStopped
+	if req.Move {
+		why = endServerStop
+	}
+	s.requestStop(why, min(grace, protocol.GraceMax))
 	w.inWork(k, answer, func() protocol.WorkerReply {
 		if err := s.awaitEnd(t.life); err != nil {
 			return protocol.WorkerReply{Error: w.asError(err, k)}
@@ -158,11 +169,7 @@ func (w *Worker) infos(k protocol.Key) protocol.WorkerReply {
 		}
 		list = append(list, s)
 	} else {
-		w.mu.Lock()
-		for _, s := range w.sessions {
-			list = append(list, s)
-		}
-		w.mu.Unlock()
+		list = w.list()
 	}
 	out := make([]protocol.LiveInfo, 0, len(list))
 	for _, s := range list {

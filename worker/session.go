@@ -39,6 +39,7 @@ type session struct {
 	done  chan struct{} // closed when nothing of the run is left here
 
 	stops  stops
+	frost  frost
 	expiry chan struct{} // capacity one: a deadline is new; a second token says nothing more
 
 	// mu makes admission, fold and append one step. Nothing waits under it.
@@ -114,6 +115,20 @@ func (s *session) writerFailed(err error) {
 	s.failed = err
 	s.mu.Unlock()
 	s.log.Warn("journal writer failed, ending the child", slog.Any(protocol.LogError, err))
+	s.requestStop(endFenced, fenceGrace)
+}
+
+// lose ends a run that is not this worker's any more: the child is killed and nothing
+// more is written.
+func (s *session) lose(why error) {
+	s.mu.Lock()
+	if s.phase >= phaseEnded || s.failed != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.failed = why
+	s.mu.Unlock()
+	s.log.Warn("session is another's, ending the child", slog.Any(protocol.LogError, why))
 	s.requestStop(endFenced, fenceGrace)
 }
 

@@ -139,10 +139,8 @@ func (s *session) open(
 	j, err := s.w.places.open(ctx, journal.WriterConfig{
 		Log: s.at(), Run: s.rec.Run, Epoch: epoch, MinHead: s.rec.Head, First: first,
 		Deleted: func(ctx context.Context) (bool, error) { return s.w.reg.Deleted(ctx, s.key) },
-		Repair: func(ctx context.Context) error {
-			return s.w.reg.Update(ctx, s.key, s.rec.Run, func(*protocol.SessionRecord) {})
-		},
-		Failed: s.writerFailed,
+		Repair:  func(ctx context.Context) error { return s.w.reg.Confirm(ctx, s.key, s.rec.Run) },
+		Failed:  s.writerFailed,
 	})
 	if err != nil {
 		return err
@@ -214,7 +212,7 @@ func (s *session) goLive(ctx context.Context) error {
 	status, epoch, head := s.state.Status, s.journal.Epoch(), s.journal.Durable()
 	s.mu.Unlock()
 	err := s.w.reg.Update(ctx, s.key, s.rec.Run, func(r *protocol.SessionRecord) {
-		r.Owner = s.w.cfg.ID
+		r.Owner, r.Host = s.w.owner, s.w.cfg.ID
 		r.Status, r.Epoch, r.Head, r.Floor = status, epoch, head, max(r.Floor, 1)
 		r.PID, r.PIDStart, r.BootID = s.child.pid, s.child.start, s.w.places.bootID
 		r.Exit, r.Settled = nil, false

@@ -32,6 +32,7 @@ type Stats struct {
 	Live    map[string]int // sessions with a child, by status: starting, idle, busy, waiting
 	Started uint64         // children
 	Killed  uint64         // of those, that had to be killed with what they left behind
+	Frozen  int            // of those, that are stopped until the worker is heard again
 	Failed  uint64         // starts that came to nothing
 
 	OutOfMemory uint64            // runs that ended at their control group's limit of memory
@@ -48,13 +49,10 @@ func (w *Worker) Stats() Stats {
 	w.counters.mu.Lock()
 	maps.Copy(st.Limited, w.counters.limited)
 	w.counters.mu.Unlock()
-	w.mu.Lock()
-	sessions := make([]*session, 0, len(w.sessions))
-	for _, s := range w.sessions {
-		sessions = append(sessions, s)
-	}
-	w.mu.Unlock()
-	for _, s := range sessions {
+	for _, s := range w.list() {
+		if s.frozen() {
+			st.Frozen++
+		}
 		if status := s.info().Status; status != protocol.StatusEnded && status != protocol.StatusInterrupted {
 			st.Live[string(status)]++
 		}

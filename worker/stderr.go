@@ -24,6 +24,9 @@ const (
 	stderrRunsKept = 64       // files per session; the oldest runs go first
 )
 
+// stderrTop holds the tails of sessions, <workspace>/<session> each.
+const stderrTop = "stderr"
+
 // stderrTail keeps the last StderrTailBytes of what a run wrote to stderr, in
 // memory and in DataDir/stderr/<workspace>/<session>/<run>.log, so that it
 // outlives the server. The file holds at most twice that much. It is written by
@@ -42,7 +45,7 @@ type stderrTail struct {
 }
 
 func stderrDir(dataDir string, k protocol.Key) string {
-	return filepath.Join(dataDir, "stderr", k.Workspace, k.Session)
+	return filepath.Join(dataDir, stderrTop, k.Workspace, k.Session)
 }
 
 func stderrFile(run protocol.Run) string { return strconv.FormatUint(uint64(run), 10) + ".log" }

@@ -40,6 +40,10 @@ type places struct {
 	keep     func(l journal.Log, w snapshot.Writer, a agent.Adapter, bytesSoFar uint64) *snapshot.Keeper
 	instance string // mark of this data directory's children
 	bootID   string
+	// among several workers
+	workers func(context.Context) (entries, error) // the bucket of all workers
+	runs    func(context.Context) (watched, error) // that of the sessions
+	cluster string                                 // whose they are
 }
 
 // Worker owns children. Its methods are safe for concurrent use; Run is called
@@ -54,6 +58,8 @@ type Worker struct {
 	forker    *forker
 	census    *census
 	announcer *announcer
+	owner     string    // bus address of this life of the worker
+	presence  *presence // nil: it is the only worker
 	counters  counters
 	ops       chan struct{} // capacity protocol.WorkerRequestsMax; full: the request is refused
 
@@ -62,6 +68,8 @@ type Worker struct {
 	mu       sync.Mutex
 	sessions map[protocol.Key]*session // at most Config.SessionsMax; full: the start is refused
 	stopping bool
+	draining bool                 // no start and no resume
+	clearing map[protocol.Key]int // whose files are being removed: none of them begins
 }
 
 // New returns a worker at rest.
@@ -76,12 +84,25 @@ func New(cfg Config, node *journal.Node, reg Registry, folds *snapshot.Reader) (
 	keep := func(l journal.Log, w snapshot.Writer, a agent.Adapter, bytesSoFar uint64) *snapshot.Keeper {
 		return cfg.Checkpoints.Keep(l, w, a, cfg.Retention, bytesSoFar)
 	}
-	w, err := newWorker(cfg, reg, places{open: open, load: folds.Load, upgrade: folds.Upgrade, keep: keep, instance: node.Instance(), bootID: node.BootID()})
+	w, err := newWorker(cfg, reg, places{
+		open: open, load: folds.Load, upgrade: folds.Upgrade, keep: keep, instance: node.Instance(), bootID: node.BootID(),
+		workers: func(ctx context.Context) (entries, error) { return bucketOf(ctx, node, protocol.BucketWorkers) },
+		runs:    func(ctx context.Context) (watched, error) { return bucketOf(ctx, node, "sessions") },
+		cluster: node.Cluster(),
+	})
 	if err != nil {
 		return nil, err
 	}
 	w.bus = node.Bus()
 	return w, nil
+}
+
+func bucketOf(ctx context.Context, node *journal.Node, name string) (*journal.Bucket, error) {
+	b, err := node.Bucket(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("open the bucket %s: %w", name, err)
+	}
+	return b, nil
 }
 
 func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
@@ -90,12 +111,22 @@ func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	o := newOffspring(p.instance)
-	return &Worker{
-		cfg: cfg, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
+	w := &Worker{
+		cfg: cfg, owner: cfg.ID, log: cfg.Logger.With(slog.String(protocol.LogWorker, cfg.ID)), reg: reg, places: p,
 		offspring: o, forker: newForker(o, cfg.Logger), census: newCensus(p.instance), announcer: newAnnouncer(),
 		ops: make(chan struct{}, protocol.WorkerRequestsMax), sessions: make(map[protocol.Key]*session),
-	}, nil
+		clearing: make(map[protocol.Key]int),
+	}
+	if cfg.Presence != nil {
+		w.owner = protocol.OwnerName(cfg.ID, string(protocol.NewEpoch(cfg.Now())))
+		w.presence = newPresence(&cfg, w.owner, p.workers, w, w.log)
+	}
+	return w, nil
 }
+
+// Owner returns the worker's bus address: protocol.WorkerSubject of it is served
+// while Run runs. Among several workers it is this life's alone.
+func (w *Worker) Owner() string { return w.owner }
 
 // tenure is the two lives that work in a worker may have, both of one Run.
 type tenure struct {
@@ -103,10 +134,10 @@ type tenure struct {
 	ops  context.Context // ends, earlier, when the server stops: nothing new is begun
 }
 
-// Run serves protocol.WorkerSubject(ID) until ctx ends, then ends every child by
+// Run serves protocol.WorkerSubject(Owner()) until ctx ends, then ends every child by
 // the kill ladder (all at once, GraceServerStop), waits for their last records
-// (at most recordWait, and serverStopMax in all) and returns. It returns an error only when the
-// subject cannot be served.
+// (at most recordWait, and serverStopMax in all) and returns. Errors: when the subject
+// cannot be served; ErrSuperseded, among several workers.
 func (w *Worker) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
@@ -124,7 +155,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			<-adopting
 		}()
 	}
-	subject := protocol.WorkerSubject(w.cfg.ID)
+	subject := protocol.WorkerSubject(w.owner)
 	stopServing, err := w.bus.Serve(subject, func(data []byte, reply func([]byte)) { w.handle(t, data, reply) })
 	if err != nil {
 		return fmt.Errorf("serve %s: %w", subject, err)
@@ -135,9 +166,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		hush()
 		<-quiet
 	}()
+	end := func() {
+		stopServing()
+		w.stopAll(endOps, endLife)
+	}
+	if w.presence != nil {
+		return w.serveAmong(ctx, life, end)
+	}
 	<-ctx.Done()
-	stopServing()
-	w.stopAll(endOps, endLife)
+	end()
 	return nil
 }
 
@@ -145,11 +182,8 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) stopAll(endOps, endLife context.CancelFunc) {
 	w.mu.Lock()
 	w.stopping = true
-	live := make([]*session, 0, len(w.sessions))
-	for _, s := range w.sessions {
-		live = append(live, s)
-	}
 	w.mu.Unlock()
+	live := w.list() // nothing joins them any more
 	endOps()
 	for _, s := range live {
 		s.requestStop(endServerStop, protocol.GraceServerStop)
@@ -215,6 +249,17 @@ func errStopping() *protocol.Error {
 	return e
 }
 
+// list returns the sessions that are here.
+func (w *Worker) list() []*session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]*session, 0, len(w.sessions))
+	for _, s := range w.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
 func (w *Worker) session(k protocol.Key) *session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,14 +272,11 @@ func (w *Worker) claim(ctx context.Context, s *session) (*session, bool, error) 
 	for {
 		w.mu.Lock()
 		old := w.sessions[s.key]
-		switch {
-		case w.stopping:
+		if err := w.refusal(s, old); err != nil {
 			w.mu.Unlock()
-			return nil, false, errStopping()
-		case old == nil && len(w.sessions) >= w.cfg.SessionsMax:
-			w.mu.Unlock()
-			return nil, false, protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached (limits.maxSessions)", w.cfg.SessionsMax).Met("SessionsLiveDefault")
-		case old == nil:
+			return nil, false, err
+		}
+		if old == nil {
 			w.sessions[s.key] = s
 			w.mu.Unlock()
 			return s, true, nil
@@ -253,6 +295,28 @@ func (w *Worker) claim(ctx context.Context, s *session) (*session, bool, error) 
 			return nil, false, protocol.Errorf(protocol.ReasonJournalUnavailable, "the last run of session %s is not settled yet", s.key.Session)
 		}
 	}
+}
+
+// refusal is why a session cannot begin; old is an earlier run of it that is here, or
+// the same. Mu is held.
+func (w *Worker) refusal(s, old *session) error {
+	switch {
+	case w.stopping:
+		return errStopping()
+	case old != nil && old.rec.Run == s.rec.Run: // it has begun
+		return nil
+	case w.draining:
+		return errDraining(w.cfg.ID)
+	case old != nil: // it leaves first
+		return nil
+	case w.presence.away():
+		return errJournal()
+	case w.clearing[s.key] > 0:
+		return errClearing(s.key.Session)
+	case len(w.sessions) >= w.cfg.SessionsMax:
+		return protocol.Errorf(protocol.ReasonOverloaded, "limit of %d live sessions is reached (limits.maxSessions)", w.cfg.SessionsMax).Met("SessionsLiveDefault")
+	}
+	return nil
 }
 
 // forget takes a session out. Only then may another of its key begin.
