@@ -20,13 +20,7 @@ import (
 const TitleBytesMax = 256
 
 // StartParams of start_session.
-type StartParams struct {
-	Agent, Cwd, Name, Title, Adapter, SessionID, CommandID, Restart string
-	Args, Argv                                                      []string
-	Env                                                             map[string]string
-	// DefaultCwd is the directory when neither Cwd nor the agent's configuration names one.
-	DefaultCwd string `json:",omitempty"`
-}
+type StartParams = protocol.StartParams
 
 // resolve turns the parameters of start_session into the record of a session
 // that is about to start; id, epoch, shard and owner are not yet in it.
@@ -52,7 +46,11 @@ func (b *Broker) resolve(p Principal, s StartParams) (*protocol.SessionRecord, e
 	if err != nil {
 		return nil, err
 	}
-	cwd, err := directory(s.Cwd, agent.Cwd, s.DefaultCwd)
+	place := directory
+	if b.cfg.Discover { // it is the worker's machine that has it, or not
+		place = elsewhere
+	}
+	cwd, err := place(s.Cwd, agent.Cwd, s.DefaultCwd)
 	if err != nil {
 		if s.Cwd == "" && agent.Cwd != "" {
 			return nil, invalid("agent %s is configured with a directory it cannot have: %v", name, err)
@@ -63,10 +61,14 @@ func (b *Broker) resolve(p Principal, s StartParams) (*protocol.SessionRecord, e
 	if restart == "" {
 		restart = agent.Restart
 	}
+	labels, err := mergeLabels(agent.Labels, s.Labels)
+	if err != nil {
+		return nil, err
+	}
 	return &protocol.SessionRecord{
 		Workspace: p.Workspace, Status: protocol.StatusStarting,
 		Agent: name, Adapter: agent.Adapter, Argv: agent.Argv, ResumeArgv: agent.ResumeArgv, Env: env,
-		EnvAllow: slices.Concat(agent.EnvAllow, b.cfg.EnvAllow), Home: agent.Home, Tmp: agent.Tmp, Limits: agent.Limits.Record(), Cwd: cwd, Title: title, Restart: restart, Stderr: agent.Stderr,
+		EnvAllow: slices.Concat(agent.EnvAllow, b.cfg.EnvAllow), Home: agent.Home, Tmp: agent.Tmp, Limits: agent.Limits.Record(), Cwd: cwd, Title: title, Labels: labels, Restart: restart, Stderr: agent.Stderr,
 	}, nil
 }
 
@@ -182,6 +184,23 @@ func directory(names ...string) (string, error) {
 		return "", invalid("cwd %s is not a directory", name)
 	}
 	return abs, nil
+}
+
+// elsewhere is directory for a machine that is not this one: the worker looks
+// whether it exists. Empty is the worker's own.
+func elsewhere(names ...string) (string, error) {
+	for _, name := range names {
+		switch {
+		case name == "":
+		case strings.ContainsRune(name, 0):
+			return "", invalid("cwd holds a NUL")
+		case !filepath.IsAbs(name):
+			return "", invalid("cwd %s must be absolute: the worker may run on another machine", name)
+		default:
+			return filepath.Clean(name), nil
+		}
+	}
+	return "", nil
 }
 
 // agentSession is the placeholder for the agent's own name of its session.

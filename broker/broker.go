@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,10 @@ type Broker struct {
 	quota    *quota
 	settling *agenda // ends of sessions that are not on disk yet
 	deleting *agenda // deletes that are not finished
+	stuck    *agenda // with Discover: sessions between two owners, for when the broker at it is gone
+	moving   *agenda // with Discover: sessions that leave a worker that drains
+	roster   *roster // the workers; nil: those of the configuration
+	look     poke    // wakes tend
 
 	restarted atomic.Uint64 // restarts that came about
 
@@ -55,6 +58,7 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 		cfg: cfg, node: node, folds: folds, log: cfg.Logger,
 		locks: newLocks(), starts: newStarts(), ledgers: newLedgers(folds),
 		restarts: newRestarts(cfg.Now), settling: newAgenda(cfg.Now), deleting: newAgenda(cfg.Now),
+		stuck: newAgenda(cfg.Now), moving: newAgenda(cfg.Now), look: newPoke(),
 		ready:   make(chan struct{}),
 		deleted: make(map[int]func(protocol.Key)), works: make(map[int]context.CancelFunc),
 		feeds: make(map[string]*Feed),
@@ -65,6 +69,13 @@ func New(cfg Config, node *journal.Node, folds *snapshot.Reader) (*Broker, error
 	}
 	b.registry = newRegistry(b.changed)
 	b.registry.deciding = b.decide
+	switch {
+	case cfg.Desk:
+		b.registry.deciding = nil
+		b.roster = newRoster("", func() {})
+	case cfg.Discover:
+		b.roster = newRoster(canaryPrefix+cfg.ID, b.look.poke)
+	}
 	b.quota = newQuota(cfg.SessionsPerToken, cfg.SessionsKept, b.registry)
 	folds.Know(b.origin)
 	return b, nil
@@ -130,7 +141,46 @@ func (b *Broker) find(ctx context.Context, p Principal, session string) (*protoc
 	if err := b.await(ctx); err != nil {
 		return nil, err
 	}
-	rec := b.registry.record(protocol.Key{Workspace: p.Workspace, Session: session})
+	k := protocol.Key{Workspace: p.Workspace, Session: session}
+	rec := b.registry.record(k)
+	if rec == nil && b.cfg.split() && protocol.ValidSessionID(session) { // it may have been started elsewhere just now
+		var err error
+		if rec, err = b.registry.Record(ctx, k); err != nil {
+			return nil, outward(err)
+		}
+	}
+	if rec == nil || rec.Deleting || rec.Deleted {
+		return nil, protocol.ErrSessionNotFound(session)
+	}
+	return rec, nil
+}
+
+// latest returns the record of k as it is: that of the copy in memory where nobody
+// else writes the registry, else the bucket's; nil when there is none.
+func (b *Broker) latest(ctx context.Context, k protocol.Key) (*protocol.SessionRecord, error) {
+	if !b.cfg.split() {
+		return b.registry.record(k), nil
+	}
+	return b.registry.Record(ctx, k)
+}
+
+// freshen takes in what an owner has just written of k, where it is another process
+// that did; else the watch tells, a moment later.
+func (b *Broker) freshen(ctx context.Context, k protocol.Key) {
+	if !b.cfg.split() {
+		return
+	}
+	if _, err := b.registry.Record(ctx, k); err != nil {
+		b.log.Debug("session not read back", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
+	}
+}
+
+// findLatest is find that does not trust the copy in memory.
+func (b *Broker) findLatest(ctx context.Context, p Principal, session string) (*protocol.SessionRecord, error) { // I-A1
+	rec, err := b.latest(ctx, protocol.Key{Workspace: p.Workspace, Session: session})
+	if err != nil {
+		return nil, outward(err)
+	}
 	if rec == nil || rec.Deleting || rec.Deleted {
 		return nil, protocol.ErrSessionNotFound(session)
 	}
@@ -166,18 +216,6 @@ func (b *Broker) end() {
 	for _, cancel := range b.works {
 		cancel()
 	}
-}
-
-// worker picks the worker of a session's next run: the one with the fewest.
-func (b *Broker) worker() string {
-	if len(b.cfg.Workers) == 1 {
-		return b.cfg.Workers[0]
-	}
-	load := make(map[string]int)
-	for _, rec := range b.registry.records(running) {
-		load[rec.Owner]++
-	}
-	return slices.MinFunc(b.cfg.Workers, func(x, y string) int { return load[x] - load[y] })
 }
 
 // logOf names the log of a session.

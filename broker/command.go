@@ -2,9 +2,7 @@ package broker
 
 import (
 	"context"
-	"errors"
 
-	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
 )
@@ -28,22 +26,18 @@ func (b *Broker) Command(ctx context.Context, p Principal, session string, in pr
 	if err != nil {
 		return protocol.SendResult{}, err
 	}
-	starting := rec.Status == protocol.StatusStarting
-	if owned(rec) {
-		req := request(protocol.OpCommand, rec.Key())
-		req.Command = &in
-		reply, err := b.ask(ctx, rec.Owner, protocol.DispatchTimeout, req)
-		switch {
-		case err != nil && !errors.Is(err, journal.ErrNoOwner):
-			return protocol.SendResult{}, outward(err)
-		case err == nil && !reply.NotOwner && reply.Result == nil:
-			return protocol.SendResult{}, outward(errNoAnswer)
-		case err == nil && !reply.NotOwner:
-			return *reply.Result, nil
-		}
-		starting = starting || reply.Starting
+	req := request(protocol.OpCommand, rec.Key())
+	req.Command = &in
+	reply, rec, served, err := b.askOwner(ctx, rec, protocol.DispatchTimeout, req)
+	switch {
+	case err != nil:
+		return protocol.SendResult{}, outward(err)
+	case served && reply.Result == nil:
+		return protocol.SendResult{}, outward(errNoAnswer)
+	case served:
+		return *reply.Result, nil
 	}
-	return b.recall(ctx, rec, in, starting)
+	return b.recall(ctx, rec, in, reply.Starting || rec.Status == protocol.StatusStarting)
 }
 
 // recall answers a command of a session that has no owner, or one that starts,
@@ -76,9 +70,10 @@ func (b *Broker) unavailable(rec *protocol.SessionRecord) *protocol.Error {
 	if now := b.registry.record(rec.Key()); now != nil {
 		rec = now
 	}
-	// A run whose end is not recorded yet may be followed by another.
-	e.Retryable = rec.Status == protocol.StatusStarting || b.restarts.due(rec.Key()) ||
-		running(rec) && rec.Restart == protocol.RestartResume
+	// A run whose end is not recorded yet may be followed by another; an owner that
+	// cannot be reached may be back, or be found lost.
+	e.Retryable = rec.Status == protocol.StatusStarting || b.due(rec) ||
+		running(rec) && (rec.Restart == protocol.RestartResume || b.cfg.split())
 	return e
 }
 
@@ -91,16 +86,14 @@ func (b *Broker) CommandStatus(ctx context.Context, p Principal, session string,
 	if err != nil {
 		return nil, err
 	}
-	if owned(rec) {
-		req := request(protocol.OpStatus, rec.Key())
-		req.IDs = ids
-		reply, err := b.ask(ctx, rec.Owner, protocol.DispatchTimeout, req)
-		switch {
-		case err != nil && !errors.Is(err, journal.ErrNoOwner):
-			return nil, outward(err)
-		case err == nil && !reply.NotOwner:
-			return reply.Statuses, nil
-		}
+	req := request(protocol.OpStatus, rec.Key())
+	req.IDs = ids
+	reply, rec, served, err := b.askOwner(ctx, rec, protocol.DispatchTimeout, req)
+	switch {
+	case err != nil:
+		return nil, outward(err)
+	case served:
+		return reply.Statuses, nil
 	}
 	out, err := b.ledgers.statuses(ctx, b.node, logOf(rec), ids)
 	return out, outward(err)

@@ -29,6 +29,9 @@ type AgentConfig struct {
 	Home      string   `yaml:"home,omitempty"` // shared (also when empty): the server's HOME; private: one of each session's own
 	Tmp       string   `yaml:"tmp,omitempty"`  // the same of TMPDIR
 	Limits    *Limits  `yaml:"limits,omitempty"`
+	// Labels are those that a worker must have to run the agent; start_session may
+	// add some.
+	Labels map[string]string `yaml:"labels,omitempty"`
 	// Options are the start options of an agent whose adapter has some. Whoever
 	// loads a configuration makes arguments of them; here they have no meaning.
 	Options map[string]any `yaml:"options,omitempty"`
@@ -78,11 +81,22 @@ func (l *Limits) validate() error {
 
 // Config of a Broker. It is not changed after New.
 type Config struct {
-	Agents    map[string]AgentConfig
-	Missing   []string // agents that were looked for and not found
-	Default   string   // agent of a start_session that names none; empty: the only one
-	Adapters  []string // names the workers know
-	Workers   []string // worker ids, at least one
+	Agents   map[string]AgentConfig
+	Missing  []string // agents that were looked for and not found
+	Default  string   // agent of a start_session that names none; empty: the only one
+	Adapters []string // names the workers know
+	// Workers are the ids of the workers there are, at least one; with Discover or
+	// Desk none: they tell of themselves in the bucket protocol.BucketWorkers.
+	Workers []string
+	// Discover: this is one of several processes. The broker finds the workers, and
+	// takes over the sessions of those that are lost; there may be other brokers.
+	Discover bool
+	// Desk: the broker of a gateway whose process has not the role. It knows what
+	// brokers know and asks owners itself, but leaves what grants runs to them.
+	Desk bool
+	// ID names this broker among several. Empty: a new one at every start.
+	ID string
+
 	AllowArgv bool     // admins may start any program
 	EnvAllow  []string // what of the server's environment every child gets, as in AgentConfig
 	Token     string   // the server's own, of the local admin; empty: there is none
@@ -93,11 +107,12 @@ type Config struct {
 	// SessionsKept bounds the sessions of a workspace that are not deleted. Zero
 	// means protocol.SessionsKeptDefault.
 	SessionsKept int
-	DataDir      string // stderr tails are under DataDir/stderr
+	DataDir      string // stderr tails are under DataDir/stderr. Required unless Discover or Desk
 	Version      string // shown in logs
 	// StderrTail and RemoveFiles are the worker's, which keeps what sessions have
 	// besides their log. Without the first read_stderr is unsupported; without the
-	// second a delete leaves those files.
+	// second a delete leaves those files. With Discover or Desk neither is used: the
+	// worker that ran a session last is asked.
 	StderrTail  func(dataDir string, k protocol.Key, run protocol.Run) (string, error)
 	RemoveFiles func(dataDir string, k protocol.Key) error
 	Checkpoints *snapshot.Store    // removed with their session; nil: there are none
@@ -124,6 +139,9 @@ func (c Config) withDefaults() Config {
 	if c.SessionsKept == 0 {
 		c.SessionsKept = protocol.SessionsKeptDefault
 	}
+	if c.ID == "" {
+		c.ID = string(protocol.NewEpoch(c.Now()))
+	}
 	if c.Default == "" && len(c.Agents) == 1 {
 		for name := range c.Agents {
 			c.Default = name
@@ -132,13 +150,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// split reports whether the roles are those of several processes.
+func (c Config) split() bool { return c.Discover || c.Desk }
+
 // Validate reports the first thing wrong with c, by name.
 func (c Config) Validate() error {
-	if len(c.Workers) == 0 {
+	switch {
+	case c.Discover && c.Desk:
+		return fmt.Errorf("broker: Discover and Desk exclude each other")
+	case c.split() && len(c.Workers) > 0:
+		return fmt.Errorf("broker: Workers are not told where they are found")
+	case !c.split() && len(c.Workers) == 0:
 		return fmt.Errorf("broker: Workers is empty")
-	}
-	if c.DataDir == "" {
+	case !c.split() && c.DataDir == "":
 		return fmt.Errorf("broker: DataDir is empty")
+	case strings.ContainsAny(c.ID, ".*> \t\r\n"):
+		return fmt.Errorf("broker: ID %q is not one subject token", c.ID)
 	}
 	if _, ok := c.Agents[c.Default]; c.Default != "" && !ok {
 		return fmt.Errorf("default agent %q is not configured", c.Default)
@@ -165,6 +192,9 @@ func (a AgentConfig) validate(adapters []string) error {
 		return fmt.Errorf("restart is %q, want never or resume", a.Restart)
 	case a.Stderr != "" && a.Stderr != "drop" && a.Stderr != "event":
 		return fmt.Errorf("stderr is %q, want drop or event", a.Stderr)
+	}
+	if err := validLabels(a.Labels); err != nil {
+		return err
 	}
 	for name := range a.Env {
 		if !validEnvName(name) {

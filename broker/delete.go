@@ -26,8 +26,17 @@ func (b *Broker) Delete(ctx context.Context, p Principal, session string) error 
 	if err := b.await(ctx); err != nil {
 		return err
 	}
+	if !protocol.ValidSessionID(session) { // the registry has no key for it
+		return protocol.ErrSessionNotFound(session)
+	}
+	if b.cfg.Desk {
+		return b.forwardDone(ctx, p, deskDelete, protocol.BrokerRequest{Op: protocol.AskDelete, Session: session})
+	}
 	k := protocol.Key{Workspace: p.Workspace, Session: session}
-	rec := b.registry.record(k)
+	rec, err := b.latest(ctx, k)
+	if err != nil {
+		return outward(err)
+	}
 	if rec == nil {
 		return protocol.ErrSessionNotFound(session)
 	}
@@ -60,6 +69,9 @@ func (b *Broker) remove(ctx context.Context, k protocol.Key) error {
 	}
 	defer unlock()
 	b.restarts.done(k)
+	if _, err := b.latest(ctx, k); err != nil {
+		return err
+	}
 	if err := b.silence(ctx, k); err != nil { // what a start or resume in work brought up meanwhile
 		return err
 	}
@@ -95,7 +107,7 @@ func (b *Broker) finishDelete(ctx context.Context, k protocol.Key) error {
 	if rec == nil || rec.Deleted {
 		return nil
 	}
-	tail, err := b.node.Tail(ctx, logOf(rec))
+	tail, err := b.tailOf(ctx, rec, rec.Head)
 	if err != nil {
 		return fmt.Errorf("read the head of %s: %w", k, err)
 	}
@@ -106,18 +118,18 @@ func (b *Broker) finishDelete(ctx context.Context, k protocol.Key) error {
 			return err
 		}
 		head = w.head
-		b.tellDeleted(k)
+		b.tellDeletedHere(k)
 		if err := b.node.Purge(ctx, logOf(rec)); err != nil {
 			return fmt.Errorf("purge %s: %w", k, err)
 		}
 	} else {
-		b.tellDeleted(k)
+		b.tellDeletedHere(k)
 	}
 	if err := b.cfg.Checkpoints.Remove(ctx, logOf(rec)); err != nil {
 		return fmt.Errorf("remove the checkpoints of %s: %w", k, err)
 	}
-	if b.cfg.RemoveFiles != nil {
-		if err := b.cfg.RemoveFiles(b.cfg.DataDir, k); err != nil {
+	if b.cfg.RemoveFiles != nil || b.cfg.split() {
+		if err := b.removeFiles(ctx, rec); err != nil {
 			b.log.Warn("files of a deleted session not removed", slog.String(protocol.LogSession, k.String()), slog.Any(protocol.LogError, err))
 		}
 	}
@@ -132,6 +144,14 @@ func (b *Broker) finishDelete(ctx context.Context, k protocol.Key) error {
 		b.log.Info("session deleted", slog.String(protocol.LogSession, k.String()))
 	}
 	return err
+}
+
+// tellDeletedHere is tellDeleted where nobody else deletes; else the registry's
+// watch tells (Broker.changed).
+func (b *Broker) tellDeletedHere(k protocol.Key) {
+	if !b.cfg.split() {
+		b.tellDeleted(k)
+	}
 }
 
 // sessionDeleted is the body of the last event of a deleted session.
@@ -162,6 +182,9 @@ func (b *Broker) resumeDelete(ctx context.Context, k protocol.Key) error {
 		return err
 	}
 	defer unlock()
+	if _, err := b.latest(ctx, k); err != nil {
+		return err
+	}
 	if err := b.silence(ctx, k); err != nil {
 		return err
 	}

@@ -51,6 +51,37 @@ func (b *Broker) ask(
 	return reply, nil
 }
 
+// askOwner asks the owner of a session. Where others write the registry too, the
+// copy in memory may be behind: when nobody has the session there, it is looked up
+// in the bucket, and a newer owner is asked. served is false when nobody has it;
+// rec is the session as it is known then. I-R2
+func (b *Broker) askOwner(
+	ctx context.Context, rec *protocol.SessionRecord, timeout time.Duration, req protocol.WorkerRequest,
+) (reply protocol.WorkerReply, now *protocol.SessionRecord, served bool, err error) {
+	for fresh := !b.cfg.split(); ; fresh = true {
+		if owned(rec) {
+			reply, err = b.ask(ctx, rec.Owner, timeout, req)
+			switch {
+			case err == nil && !reply.NotOwner:
+				return reply, rec, true, nil
+			case err != nil && !errors.Is(err, journal.ErrNoOwner):
+				return reply, rec, false, err
+			}
+		}
+		if fresh {
+			return reply, rec, false, nil
+		}
+		newest, rerr := b.registry.Record(ctx, rec.Key())
+		switch {
+		case rerr != nil:
+			return reply, rec, false, rerr
+		case newest == nil || newest.Deleting || newest.Deleted:
+			return reply, rec, false, protocol.ErrSessionNotFound(rec.ID)
+		}
+		rec = newest
+	}
+}
+
 // encode is json.Marshal that leaves <, > and & in a client's bytes alone.
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
@@ -103,8 +134,11 @@ func (b *Broker) explain(rec *protocol.SessionRecord, err error) error {
 }
 
 // noWorker is what a client is told when the worker that is needed does not run.
-func noWorker() *protocol.Error {
-	e := protocol.Errorf(protocol.ReasonSessionUnavailable, "no worker is running; ask again")
+func noWorker() *protocol.Error { return unavailableNow("no worker is running; ask again") }
+
+// unavailableNow says that something which is not there is likely to come.
+func unavailableNow(format string, args ...any) *protocol.Error {
+	e := protocol.Errorf(protocol.ReasonSessionUnavailable, format, args...)
 	e.Retryable = true
 	return e
 }

@@ -26,12 +26,20 @@
 // own time limit (Broker.work). The changes of one session's life take turns
 // (locks.go); a stop does not wait for its turn while there is a child to end.
 //
+// Among several processes (Config.Discover, Config.Desk) the registry is others', too:
+// workers are found in the bucket "workers" (roster.go, liveness.go, placement.go), sessions of
+// lost owners are settled by whichever broker is first (lost.go), starts and restarts are
+// counted in the buckets (shared.go, again.go), and a gateway without a broker forwards what grants
+// runs (desk.go) to any broker (service.go). I-R2.
+//
 // It knows no socket and no process. Events never pass through it.
 //
 // Goroutines, all of Run and awaited by it: the registry's watch, one per agenda
 // (restarts, settling, deleting), one that asks owners while somebody watches
 // sessions, one that looks at the token file, one that fits ended sessions to
 // their retention, and at most restartParallel restarts. Announcements of owners are
-// taken on the bus's goroutine. Recover
+// taken on the bus's goroutine. Among several: the watch of workers, the canary, one that settles
+// lost owners' sessions with at most recoverParallel more, agendas of stuck and moving
+// sessions, and a goroutine per request of a gateway, at most protocol.BrokerRequestsMax. Recover
 // uses up to recoverParallel while it runs. Requests run in their caller's.
 package broker

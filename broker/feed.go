@@ -67,7 +67,8 @@ func (b *Broker) feed(workspace string) *Feed {
 			return b.registry.record(protocol.Key{Workspace: workspace, Session: session})
 		})
 		f.due = func(session string) bool {
-			return b.restarts.due(protocol.Key{Workspace: workspace, Session: session})
+			rec := b.registry.record(protocol.Key{Workspace: workspace, Session: session})
+			return rec != nil && b.due(rec)
 		}
 		b.feeds[workspace] = f
 	}

@@ -24,7 +24,7 @@ func (b *Broker) info(ctx context.Context, rec *protocol.SessionRecord) protocol
 	if !owned(rec) {
 		return b.known(rec)
 	}
-	reply, err := b.ask(ctx, rec.Owner, infoTimeout, request(protocol.OpInfo, rec.Key()))
+	reply, rec, _, err := b.askOwner(ctx, rec, infoTimeout, request(protocol.OpInfo, rec.Key()))
 	if err != nil {
 		b.log.Debug("owner does not tell", slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
 	}
@@ -42,7 +42,7 @@ func (b *Broker) info(ctx context.Context, rec *protocol.SessionRecord) protocol
 // known is what the registry says of a session, and the restart policy.
 func (b *Broker) known(rec *protocol.SessionRecord) protocol.SessionInfo {
 	info := rec.Info()
-	info.Restarting = terminal(rec.Status) && b.restarts.due(rec.Key())
+	info.Restarting = terminal(rec.Status) && b.due(rec)
 	return info
 }
 
@@ -54,7 +54,7 @@ func (b *Broker) ending(rec *protocol.SessionRecord, live protocol.SessionInfo) 
 	}
 	end := *rec
 	end.Status, end.Exit = live.Status, live.Exit
-	live.Restarting = b.restarts.due(rec.Key()) || failed(&end) && b.restarts.room(rec.Key())
+	live.Restarting = b.mayRestart(&end)
 	return live
 }
 
@@ -144,6 +144,9 @@ func (b *Broker) Stderr(ctx context.Context, p Principal, session string, run pr
 	rec, err := b.find(ctx, p, session)
 	if err != nil {
 		return "", err
+	}
+	if b.cfg.split() {
+		return b.stderrOf(ctx, rec, run)
 	}
 	if b.cfg.StderrTail == nil {
 		return "", protocol.Errorf(protocol.ReasonUnsupported, "this server keeps no stderr")

@@ -57,6 +57,15 @@ func Local() Principal {
 	return Principal{Name: LocalName, Workspace: protocol.DefaultWorkspace, Role: RoleAdmin}
 }
 
+// needOwn refuses a principal below role, and one of another workspace than the
+// server's own: what it asks for concerns them all.
+func (p Principal) needOwn(role Role) error {
+	if p.Workspace != protocol.DefaultWorkspace {
+		return protocol.Errorf(protocol.ReasonForbidden, "this concerns every workspace: a token of the workspace %s may do it", protocol.DefaultWorkspace)
+	}
+	return p.need(role)
+}
+
 // need refuses a principal below role.
 func (p Principal) need(role Role) error {
 	if p.Role < role {

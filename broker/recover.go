@@ -13,8 +13,17 @@ import (
 )
 
 const (
-	recoverParallel = 16                     // sessions settled at a time
-	recoverPause    = 250 * time.Millisecond // until a session is tried again while the journal is away
+	recoverParallel = 16 // sessions settled at a time
+	// reservationStale is how old the reservation of a start must be, where several
+	// brokers make them, until one without a session is removed.
+	reservationStale = time.Hour
+	recoverPause     = 250 * time.Millisecond // until a session is tried again while the journal is away
+)
+
+// The buckets of a broker, besides protocol.BucketWorkers.
+const (
+	bucketSessions = "sessions"
+	bucketStarts   = "starts"
 )
 
 // Recover settles what an earlier process left: unfinished deletes and starts,
@@ -26,6 +35,9 @@ const (
 func (b *Broker) Recover(ctx context.Context) error {
 	if err := b.open(ctx); err != nil {
 		return err
+	}
+	if b.cfg.split() {
+		return b.recoverSplit(ctx)
 	}
 	if err := b.heal(ctx); err != nil {
 		return err
@@ -156,6 +168,23 @@ func (b *Broker) recoverOne(ctx context.Context, rec *protocol.SessionRecord) er
 	return b.settle(ctx, k, interruptUnlessTerminal)
 }
 
+// recoverSplit is Recover beside others: what belongs to owners that live, and what
+// another broker may be at, is left alone; sessions without a live owner are
+// settled, once before requests are answered and from then on by Run.
+func (b *Broker) recoverSplit(ctx context.Context) error {
+	if b.cfg.Discover {
+		b.settleLost(ctx)
+		if err := b.freeOrphanStarts(ctx); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b.opened.Do(func() { close(b.ready) })
+	return nil
+}
+
 // freeOrphanStarts removes the reservations of starts that never came to a
 // registry entry.
 func (b *Broker) freeOrphanStarts(ctx context.Context) error {
@@ -172,6 +201,9 @@ func (b *Broker) freeOrphanStarts(ctx context.Context) error {
 		if rec != nil && rec.StartKey == key {
 			continue
 		}
+		if b.cfg.split() && b.cfg.Now().Sub(time.UnixMilli(r.At)) < reservationStale {
+			continue // another broker may be about to make the entry
+		}
 		if err := b.starts.remove(ctx, key); err != nil {
 			return fmt.Errorf("remove start reservation: %w", err)
 		}
@@ -184,15 +216,27 @@ func (b *Broker) open(ctx context.Context) error {
 	if _, err := b.registry.open(); err == nil {
 		return nil
 	}
-	sessions, err := b.node.Bucket(ctx, "sessions")
+	sessions, err := b.node.Bucket(ctx, bucketSessions)
 	if err != nil {
 		return err
 	}
-	startsBucket, err := b.node.Bucket(ctx, "starts")
-	if err != nil {
-		return err
+	if !b.cfg.Desk {
+		startsBucket, err := b.node.Bucket(ctx, bucketStarts)
+		if err != nil {
+			return err
+		}
+		b.starts.setBucket(startsBucket)
 	}
-	b.starts.setBucket(startsBucket)
+	if b.roster != nil {
+		workers, err := b.node.Bucket(ctx, protocol.BucketWorkers)
+		if err != nil {
+			return err
+		}
+		b.roster.setBucket(workers)
+		if err := b.roster.load(ctx, b.unreadable); err != nil {
+			return err
+		}
+	}
 	b.registry.setBucket(sessions)
 	load, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -203,7 +247,7 @@ func (b *Broker) open(ctx context.Context) error {
 	return nil
 }
 
-// unreadable reports an entry of the registry that is not a session record.
+// unreadable reports an entry of a bucket that is not what it should be.
 func (b *Broker) unreadable(key string, err error) {
-	b.log.Error("registry entry not readable", slog.String("key", key), slog.Any(protocol.LogError, err))
+	b.log.Error("entry of a bucket not readable", slog.String("key", key), slog.Any(protocol.LogError, err))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ type Registry struct {
 	// what follows from the change is decided when it is seen. It must not block.
 	deciding func(old, cur *protocol.SessionRecord)
 
+	// lean keeps no copy in memory: every use asks the bucket.
+	lean bool
+
 	mu     sync.Mutex
 	bucket *journal.Bucket // nil until open
 	cache  map[protocol.Key]entry
@@ -52,6 +56,28 @@ type entry struct {
 
 func newRegistry(changed func(old, cur *protocol.SessionRecord)) *Registry {
 	return &Registry{changed: changed, cache: make(map[protocol.Key]entry)}
+}
+
+// OpenRegistry returns the registry for a worker that has no broker beside it: it
+// keeps no copy, so that it needs no watch and its memory is no worker's concern.
+func OpenRegistry(ctx context.Context, node *journal.Node) (*Registry, error) {
+	bucket, err := node.Bucket(ctx, bucketSessions)
+	if err != nil {
+		return nil, err
+	}
+	r := newRegistry(func(_, _ *protocol.SessionRecord) {})
+	r.lean = true
+	r.setBucket(bucket)
+	return r, nil
+}
+
+// Record returns the newest record of k, from the bucket; nil when there is none.
+func (r *Registry) Record(ctx context.Context, k protocol.Key) (*protocol.SessionRecord, error) {
+	e, err := r.fetch(ctx, k)
+	if errors.Is(err, errNoRecord) {
+		return nil, nil
+	}
+	return e.rec, err
 }
 
 // Update changes the record of k while its newest run is run, by
@@ -70,6 +96,43 @@ func (r *Registry) Update(ctx context.Context, k protocol.Key, run protocol.Run,
 		return ErrNotOwner
 	}
 	return err
+}
+
+// Confirm proves that run is the newest of k: it stores the record again as it is, by
+// compare-and-set, so that neither the copy in memory nor a server that lags behind
+// can answer. Errors as Update's.
+func (r *Registry) Confirm(ctx context.Context, k protocol.Key, run protocol.Run) error { // I-B2
+	bucket, err := r.open()
+	if err != nil {
+		return err
+	}
+	for {
+		e, err := bucket.Get(ctx, registryKey(k))
+		if errors.Is(err, journal.ErrNotFound) {
+			return ErrNotOwner
+		}
+		if err != nil {
+			return err
+		}
+		rec, err := decodeRecord(e.Value)
+		if err != nil {
+			return fmt.Errorf("record of %s: %w", k, err)
+		}
+		if rec.Run > run {
+			return ErrNotOwner
+		}
+		rev, err := bucket.Update(ctx, registryKey(k), e.Value, e.Revision)
+		switch {
+		case errors.Is(err, journal.ErrRevision): // somebody was faster, or that was an old answer
+			continue
+		case err != nil:
+			return err
+		case rec.Run < run: // it was granted by nobody
+			return ErrNotOwner
+		}
+		r.put(k, rec, rev)
+		return nil
+	}
 }
 
 // Deleted reports whether a session is gone or going: its tombstone is set, or
@@ -185,6 +248,29 @@ func (r *Registry) remove(ctx context.Context, k protocol.Key) error {
 	return nil
 }
 
+// removeAt is remove of a record that is still as it was read; ErrNotOwner when it
+// is not.
+func (r *Registry) removeAt(ctx context.Context, e entry) error {
+	bucket, err := r.open()
+	if err != nil {
+		return err
+	}
+	k := e.rec.Key()
+	err = bucket.DeleteAt(ctx, registryKey(k), e.rev)
+	if errors.Is(err, journal.ErrRevision) {
+		return ErrNotOwner
+	}
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now, ok := r.cache[k]; ok && now.rev == e.rev {
+		r.cache[k] = entry{rev: e.rev}
+	}
+	return nil
+}
+
 // current returns what is known here, or else, fresh, what the bucket has.
 func (r *Registry) current(ctx context.Context, k protocol.Key) (e entry, fresh bool, err error) {
 	r.mu.Lock()
@@ -220,6 +306,9 @@ func (r *Registry) fetch(ctx context.Context, k protocol.Key) (entry, error) {
 
 // put takes in a record unless a newer revision is known.
 func (r *Registry) put(k protocol.Key, rec *protocol.SessionRecord, rev uint64) {
+	if r.lean {
+		return
+	}
 	r.mu.Lock()
 	old := r.cache[k]
 	if rev <= old.rev {
@@ -299,6 +388,7 @@ func decodeRecord(value []byte) (*protocol.SessionRecord, error) {
 func clone(rec *protocol.SessionRecord) *protocol.SessionRecord {
 	c := *rec
 	c.Argv, c.ResumeArgv, c.Env = slices.Clone(rec.Argv), slices.Clone(rec.ResumeArgv), slices.Clone(rec.Env)
+	c.Labels, c.Restarted = maps.Clone(rec.Labels), slices.Clone(rec.Restarted)
 	if rec.Limits != nil {
 		limits := *rec.Limits
 		c.Limits = &limits

@@ -62,10 +62,10 @@ func TestRegistryOrder(t *testing.T) {
 
 func TestClone(t *testing.T) {
 	code := 1
-	rec := &protocol.SessionRecord{Argv: []string{"a"}, Env: []string{"b"}, Exit: &protocol.Exit{Code: &code, Reason: "x"}}
+	rec := &protocol.SessionRecord{Argv: []string{"a"}, Env: []string{"b"}, Exit: &protocol.Exit{Code: &code, Reason: "x"}, Labels: map[string]string{"l": "x"}}
 	c := clone(rec)
-	c.Argv[0], c.Env[0], c.Exit.Reason = "z", "z", "z"
-	if rec.Argv[0] != "a" || rec.Env[0] != "b" || rec.Exit.Reason != "x" {
+	c.Argv[0], c.Env[0], c.Exit.Reason, c.Labels["l"] = "z", "z", "z", "z"
+	if rec.Labels["l"] != "x" || rec.Argv[0] != "a" || rec.Env[0] != "b" || rec.Exit.Reason != "x" {
 		t.Errorf("the copy changed the original: %+v", rec)
 	}
 }

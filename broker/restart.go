@@ -19,15 +19,16 @@ type restarts struct {
 	agenda  *agenda
 
 	mu     sync.Mutex
-	tries  map[protocol.Key][]time.Time // planned restarts inside the window, oldest first
-	wanted map[protocol.Key]bool        // planned, and neither carried out nor called off
-	trying map[protocol.Key]bool        // being carried out; at most restartParallel
+	tries  map[protocol.Key][]time.Time  // planned restarts inside the window, oldest first
+	wanted map[protocol.Key]bool         // planned, and neither carried out nor called off
+	after  map[protocol.Key]protocol.Run // of planRun: the run that the wanted one is to follow
+	trying map[protocol.Key]bool         // being carried out; at most restartParallel
 }
 
 func newRestarts(now func() time.Time) *restarts {
 	return &restarts{
 		agenda: newAgenda(now), tries: make(map[protocol.Key][]time.Time), wanted: make(map[protocol.Key]bool),
-		trying: make(map[protocol.Key]bool),
+		trying: make(map[protocol.Key]bool), after: make(map[protocol.Key]protocol.Run),
 	}
 }
 
@@ -77,8 +78,29 @@ func (r *restarts) again(k protocol.Key, after time.Duration) {
 func (r *restarts) done(k protocol.Key) {
 	r.mu.Lock()
 	delete(r.wanted, k)
+	delete(r.after, k)
 	r.mu.Unlock()
 	r.agenda.cancel(k)
+}
+
+// planRun plans the run of k that follows run, after a pause; a plan for an earlier
+// one is forgotten. Whether the window has room is the caller's to know.
+func (r *restarts) planRun(k protocol.Key, run protocol.Run, pause time.Duration) {
+	r.mu.Lock()
+	known := r.wanted[k] && r.after[k] == run
+	r.wanted[k], r.after[k] = true, run
+	r.mu.Unlock()
+	if !known {
+		r.agenda.set(k, r.agenda.now().Add(pause))
+	}
+}
+
+// planned returns the run that the planned one of k is to follow.
+func (r *restarts) planned(k protocol.Key) (protocol.Run, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	run, ok := r.after[k]
+	return run, ok && r.wanted[k]
 }
 
 // try ends the plan for k because it is carried out now, until tried.

@@ -29,6 +29,9 @@ func (b *Broker) Resume(
 	if expect != nil && expect.Turn != nil {
 		return protocol.SessionInfo{}, protocol.Errorf(protocol.ReasonUnsupported, "a session that is resumed has no turn to expect")
 	}
+	if b.cfg.Desk {
+		return b.forwardInfo(ctx, p, deskResume, protocol.BrokerRequest{Op: protocol.AskResume, Session: session, CommandID: commandID, Expect: expect})
+	}
 	rec, err := b.find(ctx, p, session)
 	if err != nil {
 		return protocol.SessionInfo{}, err
@@ -40,7 +43,7 @@ func (b *Broker) Resume(
 		return protocol.SessionInfo{}, outward(errNoAnswer)
 	}
 	defer unlock()
-	if rec, err = b.find(ctx, p, session); err != nil {
+	if rec, err = b.findLatest(ctx, p, session); err != nil {
 		return protocol.SessionInfo{}, err
 	}
 	info := b.info(ctx, rec)
@@ -65,7 +68,7 @@ func (b *Broker) Resume(
 	}
 	defer leave()
 	b.restarts.done(rec.Key())
-	info, err = b.resume(ctx, rec, p.Token)
+	info, err = b.resume(ctx, rec, grant{startedBy: p.Token})
 	return info, outward(err)
 }
 
@@ -77,8 +80,10 @@ func (b *Broker) awaitEnd(ctx context.Context, rec *protocol.SessionRecord) (*pr
 	if _, err := b.haltOwner(ctx, rec, protocol.GraceDefault); err != nil {
 		return nil, err
 	}
-	now := b.registry.record(rec.Key())
+	now, err := b.latest(ctx, rec.Key())
 	switch {
+	case err != nil:
+		return nil, err
 	case now == nil || now.Deleting || now.Deleted:
 		return nil, protocol.ErrSessionNotFound(rec.ID)
 	case running(now) && now.Run == rec.Run:
@@ -118,11 +123,9 @@ func (b *Broker) meets(ctx context.Context, rec *protocol.SessionRecord, info pr
 	return nil
 }
 
-// resume grants the next run to a worker and has it start there, for the token of
-// that id. When that
-// fails, the registry is set right again from the log. The caller holds the
+// resume grants the next run to a worker and has it start there. When that fails, the registry is set right again from the log. The caller holds the
 // session's lock.
-func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, startedBy string) (protocol.SessionInfo, error) { // I-B2
+func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, g grant) (protocol.SessionInfo, error) { // I-B2
 	k := seen.Key()
 	if len(seen.Argv) == 0 {
 		return protocol.SessionInfo{}, protocol.Errorf(protocol.ReasonUnsupported, "session %s cannot be resumed", k.Session)
@@ -138,7 +141,10 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, start
 	if err != nil {
 		return protocol.SessionInfo{}, err
 	}
-	owner := b.worker()
+	owner, err := b.pick(ctx, seen)
+	if err != nil {
+		return protocol.SessionInfo{}, err
+	}
 	rec, err := b.registry.change(ctx, k, func(r *protocol.SessionRecord) error {
 		switch {
 		case r.Deleting || r.Deleted:
@@ -146,8 +152,11 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, start
 		case running(r):
 			return errRunning
 		}
+		if err := g.admit(r, seen, b.cfg.Now()); err != nil {
+			return err
+		}
 		r.Run++
-		r.StartedBy = startedBy
+		r.StartedBy = g.startedBy
 		r.Owner, r.Status, r.Settled, r.UpdatedAt = owner, protocol.StatusStarting, false, b.nowMs()
 		return nil
 	})
@@ -167,6 +176,7 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, start
 	case err == nil && reply.Info == nil:
 		err = errNoAnswer
 	case err == nil:
+		b.freshen(ctx, k)
 		b.log.Info("session resumed", slog.String(protocol.LogSession, k.String()), slog.Uint64(protocol.LogRun, uint64(rec.Run)))
 		return *reply.Info, nil
 	}
@@ -184,7 +194,8 @@ func (b *Broker) unresume(ctx context.Context, rec *protocol.SessionRecord, caus
 	if errors.Is(cause, errNoAnswer) {
 		_, err = b.haltOwner(ctx, rec, protocol.GraceDefault)
 	}
-	cur := b.registry.record(k)
+	cur, lerr := b.latest(ctx, k)
+	err = errors.Join(err, lerr)
 	if err == nil && cur != nil && cur.Run == rec.Run && running(cur) {
 		err = b.settle(ctx, k, endUnlessTerminal)
 	}

@@ -41,6 +41,9 @@ func (b *Broker) retainAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if b.cfg.Discover && !b.roster.first() {
+			continue // another broker does it
+		}
 		for _, rec := range b.registry.records(atRest) {
 			if ctx.Err() != nil {
 				return

@@ -14,6 +14,8 @@ import (
 
 const (
 	watchPause      = time.Second            // until a broken watch is begun again
+	workerWait      = time.Second            // until a restart is tried again while no worker may run it
+	deleteLost      = time.Minute            // until a delete of another broker is carried on: longer than that takes
 	settleRetry     = 5 * time.Second        // until Settled is tried again while the journal is away
 	restartWait     = 250 * time.Millisecond // until a restart is tried again while no worker serves
 	journalWait     = time.Second            // until it is tried again while the journal takes nothing new
@@ -35,41 +37,78 @@ func (b *Broker) Run(ctx context.Context) error {
 	}
 	defer deaf()
 	var wg sync.WaitGroup
-	wg.Go(func() { b.follow(ctx) })
+	stop := func() {}
+	if b.cfg.split() {
+		if stop, err = b.runSplit(ctx, &wg); err != nil {
+			return err
+		}
+	}
+	wg.Go(func() { b.follow(ctx, "registry", b.registry.watch) })
 	wg.Go(func() { b.tokens.run(ctx) })
 	wg.Go(func() { b.askAround(ctx) })
-	wg.Go(func() { b.retainAll(ctx) })
-	wg.Go(func() { b.settling.run(ctx, func(k protocol.Key) { b.markSettled(ctx, k) }) })
-	wg.Go(func() { b.deleting.run(ctx, func(k protocol.Key) { b.carryOnDelete(ctx, k) }) })
-	wg.Go(func() {
-		var tries sync.WaitGroup
-		defer tries.Wait()
-		room := make(chan struct{}, restartParallel)
-		b.restarts.agenda.run(ctx, func(k protocol.Key) {
-			select {
-			case room <- struct{}{}:
-				tries.Go(func() {
-					defer func() { <-room }()
-					b.restart(ctx, k)
-				})
-			case <-ctx.Done():
-			}
-		})
-	})
+	if !b.cfg.Desk { // a desk decides nothing
+		wg.Go(func() { b.retainAll(ctx) })
+		wg.Go(func() { b.settling.run(ctx, func(k protocol.Key) { b.markSettled(ctx, k) }) })
+		wg.Go(func() { b.deleting.run(ctx, func(k protocol.Key) { b.carryOnDelete(ctx, k) }) })
+		wg.Go(func() { b.several(ctx, b.restarts.agenda, restartParallel, b.restart) })
+	}
 	<-ctx.Done()
+	stop()
 	b.end()
 	wg.Wait()
 	return nil
 }
 
-// follow keeps the watch of the registry.
-func (b *Broker) follow(ctx context.Context) {
+// runSplit starts what only one of several processes does; stop ends the service of
+// gateways.
+func (b *Broker) runSplit(ctx context.Context, wg *sync.WaitGroup) (stop func(), err error) {
+	if b.cfg.Desk {
+		wg.Go(func() { b.follow(ctx, "workers", b.roster.watch) })
+		return func() {}, nil
+	}
+	song, hush := context.WithCancel(context.WithoutCancel(ctx)) // heard while there are requests in work
+	silence, err := b.serve(song)
+	if err != nil {
+		hush()
+		return nil, err
+	}
+	stop = func() {
+		silence()
+		hush()
+	}
+	wg.Go(func() { b.follow(ctx, "workers", b.roster.watch) })
+	wg.Go(func() { b.sing(song) })
+	wg.Go(func() { b.tend(ctx) })
+	wg.Go(func() { b.several(ctx, b.stuck, recoverParallel, b.unstick) })
+	wg.Go(func() { b.several(ctx, b.moving, moveParallel, b.move) })
+	return stop, nil
+}
+
+// several runs an agenda with so many appointments at a time; further ones wait.
+func (b *Broker) several(ctx context.Context, a *agenda, parallel int, f func(context.Context, protocol.Key)) {
+	var tries sync.WaitGroup
+	defer tries.Wait()
+	room := make(chan struct{}, parallel)
+	a.run(ctx, func(k protocol.Key) {
+		select {
+		case room <- struct{}{}:
+			tries.Go(func() {
+				defer func() { <-room }()
+				f(ctx, k)
+			})
+		case <-ctx.Done():
+		}
+	})
+}
+
+// follow keeps the watch of a bucket.
+func (b *Broker) follow(ctx context.Context, what string, watch func(context.Context, func(), func(string, error)) error) {
 	for {
-		err := b.registry.watch(ctx, func() {}, b.unreadable)
+		err := watch(ctx, func() {}, b.unreadable)
 		if ctx.Err() != nil {
 			return
 		}
-		b.log.Warn("watch of the registry broke", slog.Any(protocol.LogError, err))
+		b.log.Warn("watch of a bucket broke", slog.String("bucket", what), slog.Any(protocol.LogError, err))
 		pause := time.NewTimer(watchPause)
 		select {
 		case <-pause.C:
@@ -110,6 +149,10 @@ func (b *Broker) askAround(ctx context.Context) {
 func (b *Broker) changed(old, cur *protocol.SessionRecord) {
 	k := cur.Key()
 	b.feed(k.Workspace).look(k.Session)
+	if b.cfg.split() {
+		b.changedElsewhere(old, cur)
+		return
+	}
 	switch {
 	case cur.Deleted:
 		b.deleting.cancel(k)
@@ -131,9 +174,44 @@ func (b *Broker) changed(old, cur *protocol.SessionRecord) {
 	}
 }
 
+// changedElsewhere is changed where others write the registry too: what another
+// broker is at is looked at when it should be done with it.
+func (b *Broker) changedElsewhere(old, cur *protocol.SessionRecord) {
+	k := cur.Key()
+	if cur.Deleted && (old == nil || !old.Deleted) {
+		b.tellDeleted(k)
+	}
+	if b.cfg.Desk {
+		return
+	}
+	now := b.cfg.Now()
+	if cur.Deleting && !cur.Deleted {
+		if old == nil || !old.Deleting {
+			b.deleting.set(k, now.Add(deleteLost))
+		}
+	} else {
+		b.deleting.cancel(k)
+	}
+	switch {
+	case !between(cur):
+		b.stuck.cancel(k)
+	case old == nil || !between(old) || old.Run != cur.Run:
+		b.stuck.set(k, now.Add(stuckAfter))
+	}
+	if cur.Deleting || cur.Deleted || running(cur) || cur.Rests == cur.Run {
+		b.restarts.done(k)
+	}
+}
+
 // decide plans the restart of a session that failed; whoever sees the end sees
 // that it is planned, too. It does not block.
 func (b *Broker) decide(old, cur *protocol.SessionRecord) {
+	if b.cfg.Discover {
+		if wants(cur) && (old == nil || old.Run != cur.Run || !terminal(old.Status)) {
+			b.planShared(cur)
+		}
+		return
+	}
 	if old != nil && failed(cur) && !terminal(old.Status) && !cur.Deleting && !cur.Deleted {
 		b.restarts.plan(cur.Key(), false)
 	}
@@ -159,6 +237,10 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 		return
 	}
 	defer unlock()
+	if b.cfg.Discover {
+		b.restartShared(ctx, k)
+		return
+	}
 	rec := b.registry.record(k)
 	if !b.restarts.scheduled(k) {
 		return
@@ -167,7 +249,11 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 		b.restarts.done(k) // not shown of such a session
 		return
 	}
-	if _, err := b.ask(ctx, b.worker(), infoTimeout, protocol.WorkerRequest{Op: protocol.OpInfo}); errors.Is(err, journal.ErrNoOwner) {
+	owner, err := b.pick(ctx, rec)
+	if err == nil {
+		_, err = b.ask(ctx, owner, infoTimeout, protocol.WorkerRequest{Op: protocol.OpInfo})
+	}
+	if _, none := protocol.AsError(err); none || errors.Is(err, journal.ErrNoOwner) {
 		b.restarts.again(k, restartWait) // no worker serves yet
 		return
 	}
@@ -178,7 +264,7 @@ func (b *Broker) restart(ctx context.Context, k protocol.Key) {
 	work, done := b.work(ctx, 2*startTimeout)
 	defer done()
 	b.restarts.try(k) // before: the new child may fail, and be planned for, while we are here
-	_, err = b.resume(work, rec, rec.StartedBy)
+	_, err = b.resume(work, rec, grant{startedBy: rec.StartedBy})
 	b.restarts.tried(k)
 	if err == nil {
 		b.restarted.Add(1)

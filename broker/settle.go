@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -18,6 +19,9 @@ const (
 	// reasonRolledBack: the log ends before what is known to have been in it.
 	reasonRolledBack = "rolled_back"
 )
+
+// errComplete says that the log of a session lacks nothing any more.
+var errComplete = errors.New("broker: the log is at its end already")
 
 // finale finds out what the log of a session without an owner still lacks.
 type finale struct {
@@ -91,7 +95,7 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 	if err != nil {
 		return fmt.Errorf("read the checkpoints of %s: %w", k, err)
 	}
-	tail, err := b.node.Tail(ctx, logOf(seen))
+	tail, err := b.tailOf(ctx, seen, max(seen.Head, high))
 	if err != nil {
 		return fmt.Errorf("read the head of %s: %w", k, err)
 	}
@@ -111,6 +115,9 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 		return b.correct(ctx, seen, f.history.State)
 	}
 	w, err := b.write(ctx, f.takeover(b, seen, tail))
+	if errors.Is(err, errComplete) { // another broker's record; it could not correct the registry, since the newest run is ours
+		return b.correct(ctx, w.rec, f.history.State)
+	}
 	if err != nil {
 		return err
 	}
@@ -131,7 +138,7 @@ func (b *Broker) mend(ctx context.Context, seen *protocol.SessionRecord) (*proto
 	if err != nil {
 		return nil, fmt.Errorf("read the checkpoints of %s: %w", seen.Key(), err)
 	}
-	tail, err := b.node.Tail(ctx, logOf(seen))
+	tail, err := b.tailOf(ctx, seen, max(seen.Head, high))
 	if err != nil {
 		return nil, fmt.Errorf("read the head of %s: %w", seen.Key(), err)
 	}
@@ -162,7 +169,11 @@ func (f *finale) takeover(b *Broker, seen *protocol.SessionRecord, tail journal.
 			if err := f.read(ctx, t); err != nil {
 				return nil, err
 			}
-			return f.missing(base), nil
+			out := f.missing(base)
+			if len(out) == 0 {
+				return nil, errComplete
+			}
+			return out, nil
 		},
 	}
 	t.minHead = f.high

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"rejoin/journal"
 	"rejoin/protocol"
 )
 
@@ -15,6 +16,9 @@ import (
 func (b *Broker) Start(ctx context.Context, p Principal, s StartParams) (protocol.SessionInfo, error) {
 	if err := p.need(RoleOperator); err != nil {
 		return protocol.SessionInfo{}, err
+	}
+	if b.cfg.Desk {
+		return b.forwardInfo(ctx, p, deskStart, protocol.BrokerRequest{Op: protocol.AskStart, Start: &s})
 	}
 	if err := b.await(ctx); err != nil {
 		return protocol.SessionInfo{}, err
@@ -49,6 +53,9 @@ func (b *Broker) Start(ctx context.Context, p Principal, s StartParams) (protoco
 
 // startOnce answers from the reservation of the command id, if one stands, or starts.
 func (b *Broker) startOnce(ctx context.Context, p Principal, s StartParams, hash string) (protocol.SessionInfo, error) { // I-B1
+	if b.cfg.Discover {
+		return b.startShared(ctx, p, s, hash)
+	}
 	there, err := b.starts.find(ctx, startKey(p.Workspace, s.CommandID))
 	if err != nil {
 		return protocol.SessionInfo{}, outward(err)
@@ -101,12 +108,18 @@ func (b *Broker) startNew(
 		return protocol.SessionInfo{}, err
 	}
 	now := b.cfg.Now()
-	rec.ID = s.SessionID
-	if rec.ID == "" {
+	switch rec.ID = s.SessionID; {
+	case rec.ID != "":
+	case old != nil && b.cfg.Discover:
+		rec.ID = old.SessionID // whoever makes the entry first has the start
+	default:
 		rec.ID = protocol.NewSessionID(now)
 	}
 	rec.Epoch, rec.Run, rec.Floor = protocol.NewEpoch(now), 1, 1
-	rec.Shard, rec.Owner = b.node.ShardOf(rec.Key()), b.worker()
+	rec.Shard = b.node.ShardOf(rec.Key())
+	if rec.Owner, err = b.pick(ctx, rec); err != nil {
+		return protocol.SessionInfo{}, err
+	}
 	rec.CreatedAt, rec.UpdatedAt = now.UnixMilli(), now.UnixMilli()
 	rec.StartedBy, rec.StartKey = p.Token, startKey(p.Workspace, s.CommandID)
 	fill(rec, len(s.Argv) == 0, s.Args)
@@ -123,7 +136,7 @@ func (b *Broker) startNew(
 	}
 	defer unlock()
 	if taken := b.registry.record(rec.Key()); taken != nil {
-		return protocol.SessionInfo{}, sessionTaken(rec.ID)
+		return protocol.SessionInfo{}, b.taken(taken, rec)
 	}
 	leave, err := b.quota.enter(p, rec.Key())
 	if err != nil {
@@ -132,7 +145,11 @@ func (b *Broker) startNew(
 	defer leave()
 	if rec.StartKey != "" {
 		r := reservation{SessionID: rec.ID, ParamsHash: hash, At: rec.CreatedAt}
-		if err := b.starts.reserve(ctx, rec.StartKey, old, r); err != nil {
+		err := b.starts.reserve(ctx, rec.StartKey, old, r)
+		if b.cfg.Discover && (errors.Is(err, journal.ErrExists) || errors.Is(err, journal.ErrRevision)) {
+			return protocol.SessionInfo{}, errRaced
+		}
+		if err != nil {
 			return protocol.SessionInfo{}, outward(err)
 		}
 	}
@@ -144,8 +161,14 @@ func (b *Broker) startNew(
 func (b *Broker) launch(ctx context.Context, rec *protocol.SessionRecord) (protocol.SessionInfo, error) {
 	if err := b.registry.create(ctx, rec); err != nil {
 		if errors.Is(err, errTaken) {
-			b.freeStart(ctx, rec)
-			return protocol.SessionInfo{}, sessionTaken(rec.ID)
+			there, ferr := b.latest(ctx, rec.Key())
+			if ferr != nil {
+				return protocol.SessionInfo{}, outward(ferr)
+			}
+			if err = b.taken(there, rec); !errors.Is(err, errRaced) {
+				b.freeStart(ctx, rec)
+			}
+			return protocol.SessionInfo{}, err
 		}
 		b.unregister(ctx, rec)
 		return protocol.SessionInfo{}, outward(err)
@@ -165,6 +188,7 @@ func (b *Broker) launch(ctx context.Context, rec *protocol.SessionRecord) (proto
 		}
 		return protocol.SessionInfo{}, outward(err)
 	}
+	b.freshen(ctx, rec.Key())
 	b.log.Info("session started", slog.String(protocol.LogSession, rec.Key().String()), slog.String("agent", rec.Agent))
 	return *reply.Info, nil
 }
@@ -176,12 +200,13 @@ func (b *Broker) launch(ctx context.Context, rec *protocol.SessionRecord) (proto
 func (b *Broker) abandon(ctx context.Context, rec *protocol.SessionRecord, cause error) error {
 	ctx, done := b.work(ctx, abortTimeout)
 	defer done()
+	tail, err := b.node.Tail(ctx, logOf(rec))
 	if errors.Is(cause, errNoAnswer) {
 		if _, err := b.haltOwner(ctx, rec, protocol.GraceDefault); err != nil {
 			return err
 		}
+		tail, err = b.tailOf(ctx, rec, 0) // it may have been written, and a server not know it
 	}
-	tail, err := b.node.Tail(ctx, logOf(rec))
 	if err != nil {
 		return err
 	}
@@ -204,20 +229,26 @@ func (b *Broker) abandon(ctx context.Context, rec *protocol.SessionRecord, cause
 // start's, and its reservation. What stays behind because the journal is away
 // is removed by the next recovery.
 func (b *Broker) unregister(ctx context.Context, rec *protocol.SessionRecord) {
+	if b.cfg.Discover {
+		b.freeStart(ctx, rec) // before: whoever finds no entry under it takes the reservation over
+	}
 	e, err := b.registry.fetch(ctx, rec.Key())
 	if err == nil && e.rec.Epoch == rec.Epoch {
-		err = b.registry.remove(ctx, rec.Key())
+		err = b.registry.removeAt(ctx, e)
 	}
 	if err != nil && !errors.Is(err, errNoRecord) {
 		b.log.Warn("failed start not removed", slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
 		return
 	}
-	b.freeStart(ctx, rec)
+	if !b.cfg.Discover {
+		b.freeStart(ctx, rec)
+	}
 }
 
 // freeStart makes the command id of a failed start free again.
 func (b *Broker) freeStart(ctx context.Context, rec *protocol.SessionRecord) {
-	if err := b.starts.remove(ctx, rec.StartKey); err != nil {
+	err := b.starts.free(ctx, rec)
+	if err != nil {
 		b.log.Warn("reservation of a failed start not removed",
 			slog.String(protocol.LogSession, rec.Key().String()), slog.Any(protocol.LogError, err))
 	}

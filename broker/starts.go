@@ -126,6 +126,26 @@ func (s *starts) remove(ctx context.Context, key string) error {
 	return bucket.Delete(ctx, key)
 }
 
+// free is remove of the reservation that a session's start made, unless another
+// start has taken it over since.
+func (s *starts) free(ctx context.Context, rec *protocol.SessionRecord) error {
+	if rec.StartKey == "" {
+		return nil
+	}
+	there, err := s.find(ctx, rec.StartKey)
+	if err != nil || there == nil || there.SessionID != rec.ID || there.At != rec.CreatedAt {
+		return err
+	}
+	bucket, err := s.open()
+	if err != nil {
+		return err
+	}
+	if err := bucket.DeleteAt(ctx, rec.StartKey, there.revision); !errors.Is(err, journal.ErrRevision) {
+		return err
+	}
+	return nil
+}
+
 // all returns every reservation by key.
 func (s *starts) all(ctx context.Context) (map[string]reservation, error) {
 	bucket, err := s.open()

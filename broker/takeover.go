@@ -33,7 +33,8 @@ type written struct {
 	events []*protocol.Event
 }
 
-// write grants the run and writes the record; it is durable when err is nil.
+// write grants the run and writes the record; it is durable when err is nil. With an
+// error of bodies the run is granted all the same, and in what it returns.
 // Errors: of allow and bodies; journal.ErrFenced when a newer run exists; the
 // journal's.
 func (b *Broker) write(ctx context.Context, t takeover) (written, error) { // I-J3
@@ -70,7 +71,7 @@ func (b *Broker) write(ctx context.Context, t takeover) (written, error) { // I-
 		},
 	})
 	if err != nil {
-		return written{}, fmt.Errorf("take over %s: %w", t.key, err)
+		return out, fmt.Errorf("take over %s: %w", t.key, err)
 	}
 	out.epoch, out.head = w.Epoch(), w.Head()
 	if err := w.Close(ctx); err != nil {
@@ -104,12 +105,17 @@ func (b *Broker) events(run protocol.Run, base protocol.Seq, bodies []any) ([]*p
 // status its log adds up to; nil when the log says it all.
 type closing func(protocol.Status) any
 
-// interruptUnlessTerminal closes the run of a lost owner.
-func interruptUnlessTerminal(s protocol.Status) any {
-	if terminal(s) {
-		return nil
+// interruptUnlessTerminal closes the run of an owner that a restart took along.
+var interruptUnlessTerminal = interrupt(protocol.InterruptedRestart)
+
+// interrupt closes the run of an owner that was lost for that reason.
+func interrupt(reason string) closing {
+	return func(s protocol.Status) any {
+		if terminal(s) {
+			return nil
+		}
+		return protocol.SessionInterrupted{Type: protocol.TypeSessionInterrupted, Reason: reason}
 	}
-	return protocol.SessionInterrupted{Type: protocol.TypeSessionInterrupted, Reason: protocol.InterruptedRestart}
 }
 
 // endUnlessEnded ends a session that has no child, interrupted or not.

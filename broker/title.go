@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 
 	"rejoin/journal"
 	"rejoin/protocol"
@@ -16,6 +15,9 @@ func (b *Broker) SetTitle(ctx context.Context, p Principal, session, title strin
 	if err := checkTitle(title); err != nil {
 		return err
 	}
+	if b.cfg.Desk {
+		return b.forwardDone(ctx, p, deskTitle, protocol.BrokerRequest{Op: protocol.AskTitle, Session: session, Title: title})
+	}
 	rec, err := b.find(ctx, p, session)
 	if err != nil {
 		return err
@@ -27,16 +29,14 @@ func (b *Broker) SetTitle(ctx context.Context, p Principal, session, title strin
 		return outward(errNoAnswer)
 	}
 	defer unlock()
-	if rec, err = b.find(ctx, p, session); err != nil {
+	if rec, err = b.findLatest(ctx, p, session); err != nil {
 		return err
 	}
-	if owned(rec) {
-		req := request(protocol.OpTitle, rec.Key())
-		req.Title = title
-		reply, err := b.ask(ctx, rec.Owner, protocol.DispatchTimeout, req)
-		if !errors.Is(err, journal.ErrNoOwner) && (err != nil || !reply.NotOwner) {
-			return outward(err)
-		}
+	req := request(protocol.OpTitle, rec.Key())
+	req.Title = title
+	_, rec, served, err := b.askOwner(ctx, rec, protocol.DispatchTimeout, req)
+	if err != nil || served {
+		return outward(err)
 	}
 	return outward(b.retitle(ctx, rec, title))
 }

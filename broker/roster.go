@@ -1,0 +1,349 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"rejoin/journal"
+	"rejoin/protocol"
+)
+
+// canaryPrefix begins the keys under which brokers write their canaries. A worker's
+// key, its id, has no dot.
+const canaryPrefix = "canary."
+
+// brokerSilent is after how long without its canary a gateway expects no answer of a
+// broker any more. It may have done what it was asked.
+const brokerSilent = 3 * canaryPatience / 2
+
+// brokerGone is how long the canary of another broker may be silent until it is
+// removed.
+const brokerGone = 10 * time.Minute
+
+// roster is the workers that there are, as the bucket protocol.BucketWorkers tells,
+// and which of them are silent. Safe for concurrent use.
+type roster struct {
+	own    string           // key of this broker's canary; empty: it writes none
+	wake   func()           // called, outside mu, when an owner may have come to its end; must not block
+	now    func() time.Time // monotonic
+	mu     sync.Mutex
+	bucket *journal.Bucket // nil until open
+	life   *liveness
+	all    map[string]member // by worker id; bounded by the workers that ever were
+	others map[string]member // canaries of brokers, by key; bounded by brokerGone
+}
+
+// member is an entry as of a revision.
+type member struct {
+	entry protocol.WorkerEntry
+	rev   uint64
+	seen  time.Time // when that revision came
+}
+
+func newRoster(own string, wake func()) *roster {
+	return &roster{
+		own: own, wake: wake, now: time.Now, life: newLiveness(),
+		all: make(map[string]member), others: make(map[string]member),
+	}
+}
+
+// canary is the value under a canary's key.
+type canary struct {
+	Beat uint64 `json:"beat"`
+}
+
+func (r *roster) open() (*journal.Bucket, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bucket == nil {
+		return nil, errNotOpen
+	}
+	return r.bucket, nil
+}
+
+func (r *roster) setBucket(b *journal.Bucket) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bucket = b
+}
+
+// take takes in an entry of the bucket. An error says that it is not readable.
+func (r *roster) take(e journal.Entry) error {
+	if strings.HasPrefix(e.Key, canaryPrefix) {
+		return r.takeCanary(e)
+	}
+	var entry protocol.WorkerEntry
+	if !e.Deleted {
+		if err := json.Unmarshal(e.Value, &entry); err != nil {
+			return fmt.Errorf("decode worker entry: %w", err)
+		}
+	}
+	r.mu.Lock()
+	if e.Revision <= r.all[e.Key].rev {
+		r.mu.Unlock()
+		return nil
+	}
+	now, old := r.now(), r.all[e.Key].entry
+	news := old.Owner != entry.Owner || old.Lost != entry.Lost || old.Left != entry.Left
+	switch {
+	case e.Deleted:
+		delete(r.all, e.Key)
+		r.life.forget(e.Key)
+	case entry.Lost || entry.Left:
+		r.all[e.Key] = member{entry, e.Revision, now}
+		r.life.forget(e.Key)
+	default:
+		r.all[e.Key] = member{entry, e.Revision, now}
+		r.life.beat(e.Key, now)
+	}
+	r.mu.Unlock()
+	if news {
+		r.wake()
+	}
+	return nil
+}
+
+func (r *roster) takeCanary(e journal.Entry) error {
+	var c canary
+	if !e.Deleted {
+		if err := json.Unmarshal(e.Value, &c); err != nil {
+			return fmt.Errorf("decode canary: %w", err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case e.Key == r.own:
+		r.life.echo(c.Beat, r.now())
+	case e.Revision <= r.others[e.Key].rev:
+	case e.Deleted:
+		delete(r.others, e.Key)
+		r.life.forget(e.Key)
+	default:
+		r.others[e.Key] = member{rev: e.Revision, seen: r.now()}
+		r.life.beat(e.Key, r.now())
+	}
+	return nil
+}
+
+// worker returns the entry of a worker.
+func (r *roster) worker(id string) (protocol.WorkerEntry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, ok := r.all[id]
+	return m.entry, ok
+}
+
+// workers returns every entry, by id.
+func (r *roster) workers() map[string]protocol.WorkerEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[string]protocol.WorkerEntry, len(r.all))
+	for id, m := range r.all {
+		out[id] = m.entry
+	}
+	return out
+}
+
+// brokers counts the brokers that write canaries.
+func (r *roster) brokers() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, now := 0, r.now()
+	if r.own != "" {
+		n++
+	}
+	for _, m := range r.others {
+		if now.Sub(m.seen) <= brokerSilent {
+			n++
+		}
+	}
+	return n
+}
+
+// singing returns the ids of the other brokers whose canaries are heard, in no order.
+func (r *roster) singing() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []string
+	for key, m := range r.others { // maps are walked in another order each time: brokers share the work
+		if r.now().Sub(m.seen) <= brokerSilent {
+			ids = append(ids, strings.TrimPrefix(key, canaryPrefix))
+		}
+	}
+	return ids
+}
+
+// whenSilent calls f once the canary of a broker has not been heard for
+// brokerSilent, or is gone, unless ctx ends or stop is called before. Stop waits for
+// f.
+func (r *roster) whenSilent(ctx context.Context, id string, f func()) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(protocol.HeartbeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			r.mu.Lock()
+			m, ok := r.others[canaryPrefix+id]
+			silent := !ok || r.now().Sub(m.seen) > brokerSilent
+			r.mu.Unlock()
+			if silent {
+				f()
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// first reports whether this broker's canary is the first of those there are: what
+// one broker is to do for all is done by that one.
+func (r *roster) first() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for key, m := range r.others {
+		if key < r.own && now.Sub(m.seen) <= brokerSilent {
+			return false
+		}
+	}
+	return true
+}
+
+// expect begins to watch workers that the registry names and that have no entry.
+func (r *roster) expect(ids map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range ids {
+		if _, ok := r.all[id]; !ok {
+			r.life.expect(id, r.now())
+		}
+	}
+}
+
+// silent returns the workers, by id, and the canaries of brokers that are silent
+// for too long.
+func (r *roster) silent() (workers map[string]member, canaries []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	workers = make(map[string]member)
+	for key := range r.life.quiet {
+		_, isCanary := r.others[key]
+		switch {
+		case isCanary && r.life.silent(key, brokerGone):
+			canaries = append(canaries, key)
+		case !isCanary && r.life.silent(key, protocol.WorkerLostAfter):
+			workers[key] = r.all[key]
+		}
+	}
+	return workers, canaries
+}
+
+// fate tells what became of an owner, as far as the copy in memory knows; empty:
+// nothing, or nothing is known.
+func (r *roster) fate(owner string) (reason string) {
+	e, ok := r.worker(protocol.WorkerOf(owner))
+	switch {
+	case !ok:
+		return ""
+	case e.Owner != owner:
+		return protocol.InterruptedWorkerRestart
+	case e.Lost:
+		return protocol.InterruptedWorkerLost
+	case e.Left:
+		return protocol.InterruptedWorkerStop
+	}
+	return ""
+}
+
+// refresh reads the newest entry of a worker from the bucket.
+func (r *roster) refresh(ctx context.Context, id string) error {
+	bucket, err := r.open()
+	if err != nil {
+		return err
+	}
+	e, err := bucket.Get(ctx, id)
+	if errors.Is(err, journal.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.take(e)
+}
+
+// lose calls a worker lost, unless it has written since it was seen: then the watch
+// tells. A worker without an entry gets one that says so.
+func (r *roster) lose(ctx context.Context, id string, m member, owner string) (lost bool, err error) {
+	bucket, err := r.open()
+	if err != nil {
+		return false, err
+	}
+	entry := m.entry
+	entry.Labels = maps.Clone(entry.Labels)
+	entry.Lost = true
+	if m.rev == 0 {
+		entry.ID, entry.Owner = id, owner
+	}
+	value, err := json.Marshal(entry)
+	if err != nil {
+		return false, fmt.Errorf("encode worker entry: %w", err)
+	}
+	var rev uint64
+	if m.rev == 0 {
+		rev, err = bucket.Create(ctx, id, value)
+	} else {
+		rev, err = bucket.Update(ctx, id, value, m.rev)
+	}
+	switch {
+	case errors.Is(err, journal.ErrExists), errors.Is(err, journal.ErrRevision):
+		return false, r.refresh(ctx, id)
+	case err != nil:
+		return false, err
+	}
+	return true, r.take(journal.Entry{Key: id, Value: value, Revision: rev})
+}
+
+// load reads every entry.
+func (r *roster) load(ctx context.Context, unreadable func(key string, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := r.watch(ctx, func() { cancel(errLoaded) }, unreadable)
+	if !errors.Is(context.Cause(ctx), errLoaded) {
+		return fmt.Errorf("load the workers: %w", err)
+	}
+	return nil
+}
+
+// watch keeps the copy in memory up to date until ctx ends.
+func (r *roster) watch(ctx context.Context, loaded func(), unreadable func(key string, err error)) error {
+	bucket, err := r.open()
+	if err != nil {
+		return err
+	}
+	return bucket.Watch(ctx, func(e journal.Entry) {
+		if e.Key == "" {
+			loaded()
+			return
+		}
+		if err := r.take(e); err != nil {
+			unreadable(e.Key, err)
+		}
+	})
+}
