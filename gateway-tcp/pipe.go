@@ -35,16 +35,23 @@ const tlsHandshake = 0x16
 
 var errTLSClient = errors.New("the client speaks TLS, this listener does not")
 
-// Read is what the line reader reads from. A client that begins with TLS is told,
-// in clear: it would wait for an answer to what may never become a line.
+// Read is what the line reader reads from. It waits most of its life in there.
 func (p *pipe) Read(b []byte) (int, error) {
 	n, err := p.conn.Read(b)
 	if p.greeted || n == 0 {
 		return n, err
 	}
+	return p.greet(b[:n], err)
+}
+
+// greet looks at the first bytes that were read. A client that begins with TLS is
+// told, in clear: it would wait for an answer to what may never become a line.
+//
+//go:noinline // the reader's stack stays small: see BenchmarkIdleConnection
+func (p *pipe) greet(b []byte, err error) (int, error) {
 	p.greeted = true
 	if b[0] != tlsHandshake {
-		return n, err
+		return len(b), err
 	}
 	refusal := protocol.AppendError(nil, nil, protocol.Errorf(protocol.ReasonInvalidRequest, "this listener does not speak TLS: connect with tcp://"))
 	p.refuse(append(refusal, '\n'))

@@ -134,9 +134,12 @@ func (e Endpoint) Loopback() bool {
 		return true
 	}
 	host, _, err := net.SplitHostPort(e.Address)
-	if err != nil {
-		return false
-	}
+	return err == nil && IsLoopback(host)
+}
+
+// IsLoopback reports whether a host, without port and brackets, is localhost or an
+// address of this machine's loopback.
+func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}

@@ -40,13 +40,21 @@ type directory interface {
 	Info(ctx context.Context, p broker.Principal, session string) (protocol.SessionInfo, error)
 	List(ctx context.Context, p broker.Principal, l broker.ListParams) ([]protocol.SessionInfo, error)
 	Log(ctx context.Context, p broker.Principal, session string) (journal.Log, error)
+	OwnerHead(ctx context.Context, p broker.Principal, session string) (at journal.Position, live bool, err error)
 	Stderr(ctx context.Context, p broker.Principal, session string, run protocol.Run) (string, error)
 	Feed(p broker.Principal) feed
+}
+
+// crew is the workers that run sessions.
+type crew interface {
+	Workers(ctx context.Context, p broker.Principal) ([]protocol.WorkerInfo, error)
+	DrainWorker(ctx context.Context, p broker.Principal, id string, d protocol.DrainParams) (protocol.WorkerInfo, error)
 }
 
 // watches hands out the watch of a log.
 type watches interface {
 	Watch(ctx context.Context, l journal.Log) (watch, error)
+	Known(l journal.Log) (p journal.Position, ok bool)
 }
 
 // watch is journal.Watch.
@@ -93,9 +101,11 @@ type backends struct {
 	lifecycle  lifecycle
 	commands   commander
 	sessions   directory
+	workers    crew
 	watches    watches
 	history    history
 	folds      folder
+	remote     bool // other servers hold the journal: one that is asked may have been deposed
 	durability string
 	usage      func() journal.Usage
 }
@@ -106,10 +116,10 @@ type brokerSessions struct{ *broker.Broker }
 func (b brokerSessions) Feed(p broker.Principal) feed { return b.Broker.Feed(p) }
 
 // hubWatches is a journal.Hub as watches.
-type hubWatches struct{ hub *journal.Hub }
+type hubWatches struct{ *journal.Hub }
 
 func (h hubWatches) Watch(ctx context.Context, l journal.Log) (watch, error) {
-	w, err := h.hub.Watch(ctx, l)
+	w, err := h.Hub.Watch(ctx, l)
 	if err != nil {
 		return nil, err
 	}

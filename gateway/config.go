@@ -36,8 +36,19 @@ type Config struct {
 	// ServerID and Version are shown by server_status.
 	ServerID string
 	Version  string
+	// Durability is shown by server_status: what acknowledged events survive. Empty:
+	// what the journal says of itself.
+	Durability string
+	// Cluster is shown by server_status to operators of the server's own workspace;
+	// it must not block. Nil: the server is one process on its own.
+	Cluster func() protocol.ClusterStatus
 	// Containment is shown by server_status; nil: nothing is.
 	Containment func() protocol.Containment
+	// Elsewhere names servers of the same sessions to a client that this one is about
+	// to leave, at most protocol.ReconnectURLsMax; the seed spreads clients over them.
+	// It must not block. Nil: the server is alone, its clients are told nothing and
+	// come back.
+	Elsewhere func(seed uint64) []string
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Now is the wall clock of what clients are shown; nil means time.Now.

@@ -91,7 +91,7 @@ type scope struct {
 // every goroutine of the connection has.
 func (c *conn) run(ctx context.Context) {
 	end := c.begin(ctx)
-	c.read(end.sc)
+	c.read(&end.sc)
 	end.wait(c)
 }
 
@@ -209,18 +209,38 @@ func (c *conn) authExpired() {
 	c.finishLocked(CloseUnauthorized, "not authenticated in time")
 }
 
-// drain is called when the server stops: what is at hand may still be sent until
-// the cut, then the pipe is closed under whoever is blocked in it.
+// drain is called when the server stops: the client hears where to go on, if there
+// is somewhere, and what is at hand may still be sent until the cut, then the pipe is closed under whoever is blocked in it.
 func (c *conn) drain() {
 	end := time.Now().Add(drainTimeout)
 	c.cut.Store(end.UnixNano())
+	var word []byte
+	if c.srv.cfg.Elsewhere != nil {
+		word = appendDraining(nil, c.srv.cfg.Elsewhere(c.id))
+	}
 	c.mu.Lock()
 	c.draining = true
+	if c.authed && !c.closing && !c.dead {
+		c.out = append(c.out, word...)
+		c.unsent += len(word)
+	}
 	c.cutter = time.AfterFunc(drainTimeout, func() { c.kill(CloseDraining, "server stops") })
 	c.work.Signal()
 	c.room.Broadcast()
 	c.mu.Unlock()
 	c.logTransport("set deadline", c.pipe.SetWriteDeadline(end))
+}
+
+// appendDraining appends the notification of a server that stops.
+func appendDraining(dst []byte, urls []string) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","method":"draining","params":{"reconnect":[`...)
+	for i, url := range urls {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = protocol.AppendString(dst, url)
+	}
+	return append(dst, "]}}\n"...)
 }
 
 // kill cuts the connection now.

@@ -86,6 +86,12 @@ func TestInvalidParams(t *testing.T) {
 			{"start_session", `{"argv":[1]}`},
 			{"start_session", `{"env":{"A":1}}`},
 			{"start_session", `{"restart":"always"}`},
+			{"start_session", `{"labels":["repo"]}`},
+			{"start_session", `{"labels":{"repo":1}}`},
+			{"drain_worker", `{}`},
+			{"drain_worker", `{"worker":7}`},
+			{"drain_worker", `{"worker":"w","undo":"yes"}`},
+			{"drain_worker", `{"worker":"w","move":1}`},
 			{"stop_session", `{"sessionId":"s","graceMs":300001}`},
 			{"list_sessions", `{"state":"asleep"}`},
 			{"set_title", `{"sessionId":"s"}`},
@@ -312,7 +318,7 @@ func TestRoles(t *testing.T) {
 	inBubble(t, w, Config{}, func(t *testing.T, s *Server) {
 		l := dial(t, s, false)
 		defer l.close()
-		for _, m := range []string{"send", "prompt", "start_session", "stop_session", "resume_session", "delete_session", "set_title", "read_stderr"} {
+		for _, m := range []string{"send", "prompt", "start_session", "stop_session", "resume_session", "delete_session", "set_title", "read_stderr", "list_workers", "drain_worker"} {
 			l.fails(m, `{"sessionId":"s","command":1}`, protocol.CodeForbidden)
 		}
 		l.result("list_sessions", `{}`)

@@ -175,6 +175,21 @@ type fakeWorld struct {
 	feed    fakeFeed
 	verify  func(context.Context) // asked before each
 	usage   journal.Usage
+	remote  bool                                                  // servers elsewhere hold the logs
+	owner   func(context.Context) (journal.Position, bool, error) // what OwnerHead answers; nil: no owner
+	known   map[string]journal.Position                           // by session: what was shown
+}
+
+func (w *fakeWorld) OwnerHead(ctx context.Context, _ broker.Principal, _ string) (journal.Position, bool, error) {
+	if w.owner == nil {
+		return journal.Position{}, false, nil
+	}
+	return w.owner(ctx)
+}
+
+func (w *fakeWorld) Known(l journal.Log) (journal.Position, bool) {
+	p, ok := w.known[l.Key.Session]
+	return p, ok
 }
 
 func newFakeWorld(sessions ...string) *fakeWorld {
@@ -186,7 +201,7 @@ func newFakeWorld(sessions ...string) *fakeWorld {
 }
 
 func (w *fakeWorld) backends() backends {
-	return backends{auth: w, lifecycle: w, commands: w, sessions: w, watches: w, history: w, folds: w, durability: "always", usage: func() journal.Usage { return w.usage }}
+	return backends{auth: w, lifecycle: w, commands: w, sessions: w, workers: w, watches: w, history: w, folds: w, remote: w.remote, durability: "always", usage: func() journal.Usage { return w.usage }}
 }
 
 func (w *fakeWorld) do(call string) {
@@ -307,6 +322,15 @@ func (w *fakeWorld) Stderr(_ context.Context, _ broker.Principal, session string
 func (w *fakeWorld) Start(_ context.Context, _ broker.Principal, s broker.StartParams) (protocol.SessionInfo, error) {
 	w.do("start " + s.SessionID)
 	return protocol.SessionInfo{ID: s.SessionID}, nil
+}
+
+func (w *fakeWorld) Workers(context.Context, broker.Principal) ([]protocol.WorkerInfo, error) {
+	return []protocol.WorkerInfo{{ID: "w", State: protocol.WorkerLive, Labels: map[string]string{"repo": "a"}, Capacity: 3, Sessions: 1}}, nil
+}
+
+func (w *fakeWorld) DrainWorker(_ context.Context, _ broker.Principal, id string, d protocol.DrainParams) (protocol.WorkerInfo, error) {
+	w.do(fmt.Sprintf("drain %s %v %v", id, d.Undo, d.Move))
+	return protocol.WorkerInfo{ID: id, State: protocol.WorkerDraining, Labels: map[string]string{}}, nil
 }
 
 func (w *fakeWorld) Resume(_ context.Context, _ broker.Principal, session, _ string, _ *protocol.Expect) (protocol.SessionInfo, error) {

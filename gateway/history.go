@@ -108,7 +108,7 @@ func readEvents(ctx context.Context, c *conn, r *request) (reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	at, err := c.extentOf(ctx, log)
+	at, err := c.settledExtent(ctx, r.who, log, wish{hasAfter: !pg.backward, after: pg.from, epoch: pg.epoch})
 	if err == nil {
 		err = at.checkEpoch(pg.epoch)
 	}

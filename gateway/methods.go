@@ -52,6 +52,7 @@ func init() {
 		{name: "read_events", heavy: readEventsWeight, run: readEvents},
 		{name: "command_status", run: commandStatus},
 		{name: "verify_session", role: broker.RoleOperator, run: verifySession},
+		{name: "list_workers", role: broker.RoleOperator, run: listWorkers},
 		{name: "read_stderr", role: broker.RoleOperator, run: readStderr},
 
 		{name: "subscribe", answered: true, key: sessionKey, run: subscribe},
@@ -64,6 +65,7 @@ func init() {
 		{name: "stop_session", role: broker.RoleOperator, effect: true, key: sessionKey, run: stopSession},
 		{name: "delete_session", role: broker.RoleOperator, effect: true, key: sessionKey, run: deleteSession},
 		{name: "set_title", role: broker.RoleOperator, effect: true, key: sessionKey, run: setTitle},
+		{name: "drain_worker", role: broker.RoleAdmin, effect: true, run: drainWorker},
 		{name: "send", role: broker.RoleOperator, effect: true, key: sessionKey, run: send},
 	}
 	for name, v := range verbs {
@@ -158,28 +160,44 @@ func serverStatus(ctx context.Context, c *conn, r *request) (reply, error) {
 		containment = &is
 	}
 	return encode(struct {
-		ID            string                 `json:"id"`
-		Address       string                 `json:"address"`
-		State         string                 `json:"state"`
-		Version       string                 `json:"version"`
-		UptimeMs      int64                  `json:"uptimeMs"`
-		Durability    string                 `json:"durability"`
-		Sessions      []protocol.SessionInfo `json:"sessions"`
-		Connections   int64                  `json:"connections"`
-		Subscriptions int64                  `json:"subscriptions"`
-		Journal       protocol.JournalStatus `json:"journal"`
-		Containment   *protocol.Containment  `json:"containment,omitempty"`
+		ID            string                  `json:"id"`
+		Address       string                  `json:"address"`
+		State         string                  `json:"state"`
+		Version       string                  `json:"version"`
+		UptimeMs      int64                   `json:"uptimeMs"`
+		Durability    string                  `json:"durability"`
+		Sessions      []protocol.SessionInfo  `json:"sessions"`
+		Connections   int64                   `json:"connections"`
+		Subscriptions int64                   `json:"subscriptions"`
+		Journal       protocol.JournalStatus  `json:"journal"`
+		Containment   *protocol.Containment   `json:"containment,omitempty"`
+		Cluster       *protocol.ClusterStatus `json:"cluster,omitempty"`
 	}{
 		c.srv.cfg.ServerID, c.address, "running", c.srv.cfg.Version, c.srv.cfg.Now().Sub(c.srv.started).Milliseconds(), c.srv.durability,
-		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who), containment,
+		orEmpty(list), own.connections.Load(), own.subscriptions.Load(), journalStatus(c.srv.usage(), r.who), containment, c.srv.cluster(r.who),
 	})
+}
+
+// operates reports whether somebody operates the server, and so may know what
+// every workspace shares.
+func operates(who broker.Principal) bool { // I-A1
+	return who.Role >= broker.RoleOperator && who.Workspace == protocol.DefaultWorkspace
+}
+
+// cluster is what operators see of the processes that serve the same sessions.
+func (s *Server) cluster(who broker.Principal) *protocol.ClusterStatus {
+	if s.cfg.Cluster == nil || !operates(who) {
+		return nil
+	}
+	is := s.cfg.Cluster()
+	return &is
 }
 
 // journalStatus leaves figures, and what the system said, to operators of the
 // server's own workspace: they tell what every workspace writes.
 func journalStatus(u journal.Usage, who broker.Principal) protocol.JournalStatus {
 	s := protocol.JournalStatus{State: u.State.String(), Reason: u.Reason}
-	if who.Role < broker.RoleOperator || who.Workspace != protocol.DefaultWorkspace { // I-A1
+	if !operates(who) {
 		return s
 	}
 	s.Detail = u.Detail

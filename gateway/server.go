@@ -49,10 +49,13 @@ func New(cfg Config, b *broker.Broker, hub *journal.Hub, node *journal.Node, fol
 	if b == nil || hub == nil || node == nil || folds == nil {
 		return nil, errors.New("gateway: a backend is missing")
 	}
+	if cfg.Durability == "" {
+		cfg.Durability = node.Durability().String()
+	}
 	s := newServer(cfg, backends{
-		auth: b, lifecycle: b, commands: b, sessions: brokerSessions{b},
+		auth: b, lifecycle: b, commands: b, sessions: brokerSessions{b}, workers: b,
 		watches: hubWatches{hub}, history: nodeHistory{node}, folds: folds,
-		durability: node.Durability().String(), usage: node.Usage,
+		remote: node.Remote(), durability: cfg.Durability, usage: node.Usage,
 	})
 	deaf, blind := b.OnDeleted(s.sessionDeleted), b.OnTokens(s.tokensChanged)
 	s.forget = func() {

@@ -58,6 +58,9 @@ func parseStart(p protocol.Params) (s broker.StartParams, err error) {
 	if s.Argv, _, err = p.Strings("argv"); err != nil {
 		return s, err
 	}
+	if s.Labels, _, err = p.StringMap("labels"); err != nil {
+		return s, err
+	}
 	s.Env, _, err = p.StringMap("env")
 	return s, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 
+	"rejoin/broker"
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/snapshot"
@@ -31,7 +32,7 @@ func getSnapshot(ctx context.Context, c *conn, r *request) (reply, error) {
 	defer cancel()
 	var snap snapshot.Snapshot
 	if hasAt {
-		snap, err = c.stateAt(ctx, log, protocol.Seq(at), protocol.Epoch(epoch))
+		snap, err = c.stateAt(ctx, r.who, log, protocol.Seq(at), protocol.Epoch(epoch))
 	} else {
 		snap, err = c.stateNow(ctx, log, protocol.Epoch(epoch))
 	}
@@ -61,8 +62,8 @@ func (c *conn) stateNow(ctx context.Context, log journal.Log, epoch protocol.Epo
 
 // stateAt is the state after the event at, any from before the first one that is
 // kept up to the last.
-func (c *conn) stateAt(ctx context.Context, log journal.Log, at protocol.Seq, epoch protocol.Epoch) (snapshot.Snapshot, error) { // I-J6
-	extent, err := c.extentOf(ctx, log)
+func (c *conn) stateAt(ctx context.Context, who broker.Principal, log journal.Log, at protocol.Seq, epoch protocol.Epoch) (snapshot.Snapshot, error) { // I-J6
+	extent, err := c.settledExtent(ctx, who, log, wish{hasAfter: true, after: at, epoch: epoch})
 	if err == nil {
 		err = extent.checkEpoch(epoch)
 	}
