@@ -12,16 +12,26 @@ type backoff struct {
 	base, max time.Duration
 	jitter    func(time.Duration) time.Duration
 	tries     int
+	choices   func() int // how many servers there are to try in turn; nil: one
 }
 
 func newBackoff(o *Options) backoff {
 	return backoff{base: o.BackoffBase, max: o.BackoffMax, jitter: o.jitter}
 }
 
+// among makes the bound grow once per round of attempts at all of s.
+func (b backoff) among(s *servers) backoff {
+	b.choices = s.count
+	return b
+}
+
 // bound is the upper end of the next wait.
 func (b *backoff) bound() time.Duration {
-	d := b.base
-	for range b.tries {
+	d, rounds := b.base, b.tries
+	if b.choices != nil {
+		rounds /= b.choices()
+	}
+	for range rounds {
 		if d >= b.max/2 {
 			return b.max
 		}

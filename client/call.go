@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"rejoin/protocol"
 )
@@ -60,19 +61,28 @@ func (c *Client) retry(ctx context.Context, method string, raw []byte, tell func
 }
 
 func (c *Client) call(ctx context.Context, method string, raw []byte) (json.RawMessage, error) {
-	l, id, err := c.link(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		l, id, err := c.link(ctx)
+		if err != nil {
+			return nil, err
+		}
+		result, err := l.call(ctx, id, method, raw)
+		if !errors.Is(err, errNotAsked) {
+			return result, err
+		}
 	}
-	return l.call(ctx, id, method, raw)
 }
+
+// errNotAsked: the link took no request any more; the next one may.
+var errNotAsked = errors.New("client: not asked")
 
 // callLink is a link that carries requests of many callers.
 type callLink struct {
 	*link
 	mu      sync.Mutex
 	waiting map[uint64]*waiter // bounded by the callers, each of which waits for one
-	err     error              // set: the link has ended
+	leaving bool               // the server drains: the link ends with the answers that are due
+	ended   bool
 }
 
 // waiter is one request without its answer. The answer is sent once; room for it
@@ -94,14 +104,8 @@ func newCallLink(l *link) *callLink {
 func (l *callLink) call(ctx context.Context, id uint64, method string, params []byte) (json.RawMessage, error) {
 	line := requestLine(strconv.FormatUint(id, 10), method, params)
 	w := &waiter{size: len(line), answer: make(chan answer, 1)}
-	l.mu.Lock()
-	err := l.err
-	if err == nil {
-		l.waiting[id] = w
-	}
-	l.mu.Unlock()
-	if err != nil {
-		return nil, err
+	if !l.expect(id, w) {
+		return nil, errNotAsked
 	}
 	defer l.forget(id)
 	if err := l.send(ctx, line); err != nil && ctx.Err() != nil {
@@ -117,15 +121,34 @@ func (l *callLink) call(ctx context.Context, id uint64, method string, params []
 	}
 }
 
+// expect registers a request; false when the link takes none any more.
+func (l *callLink) expect(id uint64, w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leaving || l.ended {
+		return false
+	}
+	l.waiting[id] = w
+	return true
+}
+
 func (l *callLink) forget(id uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waiting, id)
 }
 
-// serve hands out answers until the link ends; the error says why.
-func (l *callLink) serve() error {
-	for {
+// serve hands out answers until the link ends; the error says why. When the server
+// drains it calls drains and stays for what was asked before, as long as a server
+// may take to stop.
+func (l *callLink) serve(drains func(params json.RawMessage)) error {
+	var cut *time.Timer
+	defer func() {
+		if cut != nil {
+			cut.Stop()
+		}
+	}()
+	for !l.over() {
 		line, err := l.read()
 		if err != nil {
 			return err
@@ -133,6 +156,11 @@ func (l *callLink) serve() error {
 		m, err := parseEnvelope(line)
 		if err != nil {
 			return err
+		}
+		if m.Method == methodDraining && cut == nil {
+			cut = time.AfterFunc(drainPatience, func() { _ = l.conn.Close() })
+			drains(m.Params) // first: who finds the link leaving is to find the next one
+			l.leave()
 		}
 		if m.Method != "" {
 			continue // nothing is subscribed here
@@ -147,6 +175,24 @@ func (l *callLink) serve() error {
 			l.refused(a.err)
 		}
 	}
+	return errDraining
+}
+
+// drainPatience is longer than any server takes to stop.
+const drainPatience = 15 * time.Second
+
+// leave lets the link end with the answers that are due.
+func (l *callLink) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = true
+}
+
+// over reports that the server drains and owes no answer.
+func (l *callLink) over() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leaving && len(l.waiting) == 0
 }
 
 func (l *callLink) deliver(id uint64, a answer) {
@@ -185,9 +231,10 @@ func (l *callLink) refused(err error) {
 func (l *callLink) end(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.err = fmt.Errorf("%w: %w", ErrLost, cause)
+	l.ended = true
+	err := fmt.Errorf("%w: %w", ErrLost, cause)
 	for id, w := range l.waiting {
 		delete(l.waiting, id)
-		w.answer <- answer{err: l.err}
+		w.answer <- answer{err: err}
 	}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -9,12 +10,13 @@ import (
 	"rejoin/protocol"
 )
 
-// A Client asks one server, over one connection at a time. All methods are safe
+// A Client asks one server at a time, over one connection. All methods are safe
 // for concurrent use. Close it.
 type Client struct {
-	opts   Options
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // run, and every subscription's run
+	opts    Options
+	servers *servers
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // run, and every subscription's run
 
 	mu      sync.Mutex
 	session *callLink     // nil while there is no link
@@ -25,14 +27,16 @@ type Client struct {
 	subs    map[*Subscription]struct{}
 }
 
-// Dial connects and authenticates. It tries once, or with Options.Wait until ctx
-// ends; afterwards the client connects again by itself whenever the link is lost,
-// until Close or until the server refuses its token. Errors are a *DialError, an
-// *RPCError (the token was refused), or the end of ctx.
+// Dial connects and authenticates. It tries each server once, or with Options.Wait
+// until ctx ends; afterwards the client connects again by itself whenever the link is
+// lost, until Close or until a server refuses its token. Errors are a *DialError, an
+// *RPCError (the token was refused), the end of ctx, or of several servers all of
+// theirs, joined.
 func Dial(ctx context.Context, opts Options) (*Client, error) {
 	c := &Client{opts: opts.withDefaults(), changed: make(chan struct{}), subs: map[*Subscription]struct{}{}}
-	if _, _, err := ParseURL(opts.URL); err != nil {
-		return nil, &DialError{URL: opts.URL, Err: err}
+	var err error
+	if c.servers, err = newServers(&c.opts); err != nil {
+		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel
@@ -46,20 +50,37 @@ func Dial(ctx context.Context, opts Options) (*Client, error) {
 }
 
 func (c *Client) dialFirst(ctx, life context.Context) (*callLink, error) {
-	b := newBackoff(&c.opts)
+	b := newBackoff(&c.opts).among(c.servers)
+	var all []error // without Wait
 	for {
 		l, err := c.open(ctx, life)
-		if err == nil || !c.opts.Wait || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || refused(err) {
 			return l, err
 		}
-		var rpc *RPCError
-		if errors.As(err, &rpc) && !rpc.Retryable() {
-			return nil, err
+		if !c.opts.Wait {
+			if all = append(all, err); len(all) < c.servers.count() && c.opts.Locate == nil {
+				continue
+			}
+			return nil, join(all)
 		}
 		if !pause(ctx, c.lost(err, &b)) {
 			return nil, ended(ctx, err)
 		}
 	}
+}
+
+// join is errors.Join that leaves one error as it is.
+func join(all []error) error {
+	if len(all) == 1 {
+		return all[0]
+	}
+	return errors.Join(all...)
+}
+
+// refused reports that a server does not let this client in.
+func refused(err error) bool {
+	var rpc *RPCError
+	return errors.As(err, &rpc) && !rpc.Retryable()
 }
 
 // Close ends the client and its subscriptions and waits for them. Calls that wait
@@ -85,14 +106,18 @@ func (c *Client) Close() error {
 
 // run serves one link after the other until ctx ends or the token is refused.
 func (c *Client) run(ctx context.Context, l *callLink) {
-	b := newBackoff(&c.opts)
+	b := newBackoff(&c.opts).among(c.servers)
 	for {
-		c.notify(Link{State: LinkConnected})
+		c.notify(Link{State: LinkConnected, URL: l.url})
 		c.use(l)
 		stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
-		err := l.serve()
+		err := l.serve(func(params json.RawMessage) {
+			c.servers.drained(l.url, params)
+			c.unuse(errDraining)
+		})
 		stop()
 		_ = l.conn.Close() // it is lost already
+		c.servers.failed(l.url)
 		c.unuse(err)
 		l.end(err)
 		if l = c.again(ctx, err, &b); l == nil {
@@ -116,8 +141,7 @@ func (c *Client) again(ctx context.Context, err error, b *backoff) *callLink {
 		if l, err = c.open(ctx, ctx); err == nil {
 			return l
 		}
-		var rpc *RPCError
-		if errors.As(err, &rpc) && !rpc.Retryable() {
+		if refused(err) {
 			c.opts.Logger.Warn("the server refuses this client", protocol.LogError, err)
 			c.fail(err)
 			return nil
@@ -128,7 +152,7 @@ func (c *Client) again(ctx context.Context, err error, b *backoff) *callLink {
 // open dials within ctx; pings of the link end with life.
 func (c *Client) open(ctx, life context.Context) (*callLink, error) {
 	c.notify(Link{State: LinkConnecting})
-	l, err := openLink(ctx, life, &c.opts, 0)
+	l, err := c.openLink(ctx, life, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,14 @@
 // gets later events, never a hole. On a connection shared with requests that
 // would delay their answers.
 //
+// # Several servers
+//
+// A client may know several servers of the same sessions. One that fails, or says
+// that it drains, goes behind the others, for all links of the client
+// (servers.go); what a draining server names is tried first. A request that was
+// sent before stays where it is until its answer comes; what follows, and every
+// subscription, goes on elsewhere, from the cursor it has reached.
+//
 // # Liveness
 //
 // After 30 s without a byte the reader of a link sends a ping and gives the server
@@ -31,7 +39,7 @@
 // # What it does not do
 //
 // It keeps no event, folds no state, and decides nothing about sessions. It speaks
-// tcp and unix sockets.
+// tcp, tls and unix sockets.
 //
 // # Goroutines
 //

@@ -40,7 +40,8 @@ type follower struct {
 }
 
 func newFollower(s *Subscription) *follower {
-	return &follower{sub: s, opts: &s.client.opts, subscribed: make(chan struct{}), backoff: newBackoff(&s.client.opts)}
+	c := s.client
+	return &follower{sub: s, opts: &c.opts, subscribed: make(chan struct{}), backoff: newBackoff(&c.opts).among(c.servers)}
 }
 
 // gapError says that something else came than the event after at.
@@ -79,6 +80,9 @@ func (f *follower) run(ctx context.Context) error {
 		if terminal(err) {
 			return err
 		}
+		if f.link != nil { // else openLink has seen to it
+			f.sub.client.servers.failed(f.link.url)
+		}
 		wait := f.backoff.next()
 		f.opts.Logger.Debug("link lost", protocol.LogSession, f.sub.session, protocol.LogError, err, "wait", wait)
 		f.notify(Link{State: LinkLost, Err: err, Wait: wait})
@@ -97,7 +101,8 @@ func (f *follower) notify(l Link) {
 
 // follow serves one link until it ends.
 func (f *follower) follow(ctx context.Context) error {
-	l, err := openLink(ctx, ctx, f.opts, followBufferBytes)
+	f.link = nil
+	l, err := f.sub.client.openLink(ctx, ctx, followBufferBytes)
 	if err != nil {
 		return err
 	}
@@ -189,7 +194,7 @@ func (f *follower) subscribe(ctx context.Context) error {
 	if !f.known && !f.awaits {
 		f.moved(protocol.Cursor{Epoch: r.Epoch, Seq: r.After})
 	}
-	f.notify(Link{State: LinkConnected, Mode: r.Mode})
+	f.notify(Link{State: LinkConnected, URL: f.link.url, Mode: r.Mode})
 	if !f.answered {
 		f.answered = true
 		close(f.subscribed)
@@ -231,6 +236,9 @@ func (f *follower) line(line []byte) error {
 		return f.synced(m.Params)
 	case "subscription_end":
 		return f.end(m.Params)
+	case methodDraining:
+		f.sub.client.servers.drained(f.link.url, m.Params)
+		return errDraining // the next server sends what this one still owes
 	case "":
 		if string(m.ID) == idPing {
 			return f.pong(m.Result)

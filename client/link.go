@@ -22,7 +22,8 @@ const writeTimeout = 10 * time.Second
 // link is one authenticated connection. One goroutine reads; any may write.
 type link struct {
 	conn   net.Conn
-	sealed bool // by TLS: a write that was cut has ended it
+	url    string // of the server
+	sealed bool   // by TLS: a write that was cut has ended it
 	pulse  *pulse
 	lines  *protocol.LineReader
 	write  chan struct{} // holds one token: the right to write
@@ -34,18 +35,27 @@ const (
 	idPing  = `"ping"`
 )
 
-// openLink dials and authenticates within ctx; bufferBytes is the read buffer of
-// an idle link, whose pings end with life. Close it by closing conn. The error is a *DialError, an *RPCError, or
-// the end of ctx.
-func openLink(ctx, life context.Context, o *Options, bufferBytes int) (*link, error) {
+// openLink dials the server that is next and authenticates within ctx; one that
+// fails goes behind the others. BufferBytes is the read buffer of an idle link,
+// whose pings end with life. Close it by closing conn. The error is a *DialError, an
+// *RPCError, or the end of ctx.
+func (c *Client) openLink(ctx, life context.Context, bufferBytes int) (*link, error) {
+	o := c.opts
+	o.URL = c.servers.next()
 	if o.Locate != nil {
-		located := *o
 		var err error
-		if located.URL, located.Token, err = o.Locate(); err != nil {
-			return nil, &DialError{URL: o.URL, Err: err}
+		if o.URL, o.Token, err = c.opts.Locate(); err != nil {
+			return nil, &DialError{URL: c.opts.URL, Err: err}
 		}
-		o = &located
 	}
+	l, err := openLink(ctx, life, &o, bufferBytes)
+	if err != nil && ctx.Err() == nil {
+		c.servers.failed(o.URL)
+	}
+	return l, err
+}
+
+func openLink(ctx, life context.Context, o *Options, bufferBytes int) (*link, error) {
 	scheme, address, err := ParseURL(o.URL)
 	if err != nil {
 		return nil, &DialError{URL: o.URL, Err: err}
@@ -56,7 +66,7 @@ func openLink(ctx, life context.Context, o *Options, bufferBytes int) (*link, er
 	if err != nil {
 		return nil, dialError(ctx, o, plain(err))
 	}
-	l := &link{conn: conn, sealed: scheme == schemeTLS, write: make(chan struct{}, 1)}
+	l := &link{conn: conn, url: o.URL, sealed: scheme == schemeTLS, write: make(chan struct{}, 1)}
 	l.write <- struct{}{}
 	l.pulse = &pulse{conn: conn, after: o.PingAfter, within: o.PongWithin}
 	l.lines = protocol.NewLineReader(l.pulse, o.LineBytesMax, bufferBytes)
@@ -156,7 +166,10 @@ func (l *link) read() ([]byte, error) {
 	return nil, err
 }
 
-var errHungUp = errors.New("the server closed the connection")
+var (
+	errHungUp   = errors.New("the server closed the connection")
+	errDraining = errors.New("the server stops")
+)
 
 // send writes one line. When ctx ends with the line half written the link ends.
 func (l *link) send(ctx context.Context, line []byte) error {

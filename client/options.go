@@ -13,23 +13,28 @@ import (
 	"rejoin/protocol"
 )
 
-// Options of Dial. Only URL is required.
+// Options of Dial. Only URL, or one of URLs, is required.
 type Options struct {
 	// URL of the server: tcp://host:port, tls://host:port or unix:///path.
 	URL string
+	// URLs are more servers of the same sessions, which take the same token: gateways
+	// of one installation. URL, or without it the first of them, is tried first; a
+	// server that fails or drains goes behind the others. What a draining server
+	// names besides is tried, too, but never leads from TLS into the clear.
+	URLs []string
 	// TLS is for tls:// URLs. Nil means the system's roots and no certificate of
 	// the client's own. An empty ServerName is the URL's host.
 	TLS *tls.Config
 	// Token to authenticate with. Empty means none: a server that wants one answers
 	// every request with -32001.
 	Token string
-	// Locate, when set, is asked before each attempt to connect and replaces URL and
-	// Token: for a server that is elsewhere after a restart. Its errors are those of
-	// a server that cannot be reached. It may be called by several goroutines.
+	// Locate, when set, is asked before each attempt to connect and replaces URL, URLs
+	// and Token: for a server that is elsewhere after a restart. Its errors are those
+	// of a server that cannot be reached. It may be called by several goroutines.
 	Locate func() (url, token string, err error)
 	// Name is what the server may call this client; it is sent along with Token.
 	Name string
-	// Wait makes Dial try until its context ends instead of once.
+	// Wait makes Dial try until its context ends instead of once at each server.
 	Wait bool
 	// Logger gets changes of the link. Nil means none.
 	Logger *slog.Logger
@@ -82,6 +87,7 @@ func (s LinkState) String() string {
 // A Link is one change of a link.
 type Link struct {
 	State  LinkState
+	URL    string          // connected: of the server
 	Err    error           // lost: why
 	Wait   time.Duration   // lost: until the next attempt
 	Cursor protocol.Cursor // of a subscription: what has been received up to now
