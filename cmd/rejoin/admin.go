@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/protocol"
 )
 
@@ -47,19 +47,11 @@ func checkAdmin(address string, insecure bool) error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("%q: want a port from 0 to 65535", address)
 	}
-	if !insecure && !isLoopback(host) {
+	if !insecure && !gatewaytcp.IsLoopback(host) {
 		return fmt.Errorf("%s: whoever can reach it may see numbers and take profiles without a token; "+
 			"use 127.0.0.1, or allow it with --insecure", address)
 	}
 	return nil
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // openAdmin listens. Nothing is served before serve.
@@ -117,7 +109,7 @@ func namesThisMachine(hostport string) bool {
 	if err != nil {
 		host = hostport
 	}
-	return isLoopback(strings.Trim(host, "[]"))
+	return gatewaytcp.IsLoopback(strings.Trim(host, "[]"))
 }
 
 // unready says why the server does not serve; nil when it does.

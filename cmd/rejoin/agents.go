@@ -37,6 +37,9 @@ func knownAgents() map[string]broker.AgentConfig {
 // resolveAgents completes the agents: the program after --, those of the
 // configuration, or else the demo and the known ones that are installed.
 func (s *settings) resolveAgents() error {
+	if !s.is(protocol.RoleBroker) {
+		return nil // brokers know them
+	}
 	if s.Agents == nil {
 		s.Agents = map[string]broker.AgentConfig{}
 	}
@@ -86,6 +89,9 @@ func (s *settings) offerAgents() {
 	look := s.lookPath
 	if look == nil {
 		look = exec.LookPath
+	}
+	if !s.is(protocol.RoleWorker) {
+		return // what is found here says nothing of where workers run
 	}
 	for name, a := range knownAgents() {
 		if _, err := look(a.Argv[0]); err == nil {

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"rejoin/client"
+	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/protocol"
 )
 
@@ -22,6 +23,7 @@ const requestTimeout = 30 * time.Second
 // target is the server a command talks to.
 type target struct {
 	url   string
+	more  []string // other servers of the same sessions
 	token string
 	local bool   // on this machine
 	dir   string // the data directory whose server.json names it; empty: none does
@@ -37,18 +39,25 @@ func (e *noServerError) Error() string { return "no server runs in " + e.dir }
 // the server that its server.json names or, with the default directory and no
 // server in it, to one on this machine's default address.
 func (a *app) target() (target, error) {
-	t := target{url: a.server, token: a.token}
+	t := target{token: a.token}
+	named, err := a.servers()
+	if err != nil {
+		return t, err
+	}
+	if len(named) > 0 {
+		t.url, t.more = named[0], named[1:]
+	}
 	if t.token == "" {
 		t.token = a.getenv("REJOIN_TOKEN")
 	}
 	t.given = t.token != ""
 	dir, err := a.dataDirectory()
-	if err != nil && a.server == "" {
+	if err != nil && t.url == "" {
 		return t, err
 	}
 	ready, running, err := findServer(dir)
 	switch {
-	case err != nil && a.server == "":
+	case err != nil && t.url == "":
 		return t, err
 	case t.url != "":
 	case running && len(ready.Listeners) > 0:
@@ -58,26 +67,44 @@ func (a *app) target() (target, error) {
 	default:
 		t.url = listenDefault
 	}
-	if _, _, err := client.ParseURL(t.url); err != nil {
-		return t, usagef("--server: %w", err)
-	}
 	if port, ok := strings.CutPrefix(t.url, "tcp://localhost:"); ok {
 		// The name may lead to another server's ::1; the token's does not.
 		if at := "tcp://127.0.0.1:" + port; running && ready.names(at) || at == listenDefault {
 			t.url = at
 		}
 	}
-	t.local = onThisMachine(t.url)
-	if running && ready.names(t.url) {
-		if a.server == "" {
+	t.local = onThisMachine(t.url) && !slices.ContainsFunc(t.more, func(url string) bool { return !onThisMachine(url) })
+	foreign := slices.ContainsFunc(t.more, func(url string) bool { return !ready.names(url) })
+	if running && ready.names(t.url) && !foreign {
+		if len(named) == 0 {
 			t.dir = dir
 		}
 		return t, t.take(ready.TokenFile) // empty: none, or known to whoever started it
 	}
-	if dir == "" || running || a.dataDir != "" || t.url != listenDefault {
+	if dir == "" || running || a.dataDir != "" || t.url != listenDefault || len(t.more) > 0 {
 		return t, nil
 	}
 	return t, t.take(tokenFile(dir))
+}
+
+// servers are the URLs that the command line names, or else, unless that names a
+// data directory, the environment.
+func (a *app) servers() ([]string, error) {
+	list, from := a.server, "--server"
+	if list == "" && a.dataDir == "" {
+		list, from = a.getenv("REJOIN_SERVER"), "REJOIN_SERVER"
+	}
+	if list == "" {
+		return nil, nil
+	}
+	urls := strings.Split(list, ",")
+	for i, url := range urls {
+		urls[i] = strings.TrimSpace(url)
+		if _, _, err := client.ParseURL(urls[i]); err != nil {
+			return nil, usagef("%s: %w", from, err)
+		}
+	}
+	return urls, nil
 }
 
 // take reads the token unless one was given. One that cannot be read is no error:
@@ -114,17 +141,7 @@ func (t target) locate() (url, token string, err error) {
 // onThisMachine reports whether a client URL cannot lead to another machine.
 func onThisMachine(raw string) bool {
 	u, err := url.Parse(raw)
-	if err != nil {
-		return false
-	}
-	if u.Scheme == "unix" {
-		return true
-	}
-	if strings.EqualFold(u.Hostname(), "localhost") {
-		return true
-	}
-	ip := net.ParseIP(u.Hostname())
-	return ip != nil && ip.IsLoopback()
+	return err == nil && (u.Scheme == gatewaytcp.SchemeUnix || gatewaytcp.IsLoopback(u.Hostname()))
 }
 
 // conn is a client with the answers of a command line.
@@ -146,7 +163,7 @@ func (a *app) connect(ctx context.Context, patient bool) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := client.Options{URL: t.url, Token: t.token, Name: "cli"}
+	o := client.Options{URL: t.url, URLs: t.more, Token: t.token, Name: "cli"}
 	if o.TLS, err = a.tls.config(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,13 +28,15 @@ func TestTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	explicit := true
+	explicit, servers := true, ""
 	find := func(server, token, env string) target {
 		t.Helper()
 		a := &app{server: server, token: token, getenv: func(name string) string {
 			switch {
 			case name == "REJOIN_TOKEN":
 				return env
+			case name == "REJOIN_SERVER":
+				return servers
 			case name == "XDG_DATA_HOME" && !explicit:
 				return filepath.Dir(dir)
 			}
@@ -81,7 +84,31 @@ func TestTarget(t *testing.T) {
 		serve(readyData{PID: os.Getpid(), Listeners: listeners})
 		check("local server without a token file", find("", "", ""), "tcp://127.0.0.1:77", "")
 	}
+	serve(readyData{PID: os.Getpid(), Listeners: listeners, TokenFile: elsewhere})
+	check("several listeners of the local server", find("tcp://127.0.0.1:77, tcp://127.0.0.1:79", "", ""), "tcp://127.0.0.1:77", "other")
+	check("the local server and another one, which must not get its token", find("tcp://127.0.0.1:77,"+other, "", ""), "tcp://127.0.0.1:77", "")
+	check("the same the other way round", find(other+",tcp://127.0.0.1:77", "", ""), other, "")
+	servers = other + ",tcp://10.0.0.1:9"
+	if got := find("", "", ""); got.url != other || !slices.Equal(got.more, []string{"tcp://10.0.0.1:9"}) || got.local {
+		t.Errorf("servers of the environment: %+v", got)
+	}
+	check("a server before those of the environment", find("tcp://127.0.0.1:77", "", ""), "tcp://127.0.0.1:77", "other")
+	servers = other
+	if got := find("", "", ""); got.url != other || len(got.more) > 0 || !got.local {
+		t.Errorf("a server of the environment: %+v", got)
+	}
+	explicit = true
+	check("a data directory before those of the environment", find("", "", ""), "tcp://127.0.0.1:77", "other")
+	for _, bad := range []string{"tcp://127.0.0.1:77,", "tcp://127.0.0.1:77,gopher://x", ","} {
+		a := &app{server: bad, dataDir: dir, getenv: func(string) string { return "" }}
+		var usage *usageError
+		if _, err := a.target(); !errors.As(err, &usage) {
+			t.Errorf("--server %s: %v, want a usage error", bad, err)
+		}
+	}
+	servers, explicit = "", false
 	serve(readyData{PID: 1 << 30, Listeners: listeners})
+	check("several servers, one of them the default", find(listenDefault+","+other, "", ""), listenDefault, "")
 	check("dead server, default directory", find("", "", ""), listenDefault, "local")
 	explicit = true
 	check("dead server", find("", "", ""), "none", "")

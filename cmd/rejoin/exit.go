@@ -50,6 +50,7 @@ func exitCode(err error) int {
 		rpc   *client.RPCError
 		exit  *exitError
 		none  *noServerError
+		away  *unreachableError
 	)
 	switch {
 	case err == nil:
@@ -60,7 +61,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &rpc) && rpc.Unauthorised():
 		return exitUnauthorised
-	case errors.As(err, &dial), errors.As(err, &none), errors.Is(err, client.ErrLost):
+	case errors.As(err, &dial), errors.As(err, &none), errors.As(err, &away), errors.Is(err, client.ErrLost):
 		return exitUnreachable
 	}
 	return exitFailed

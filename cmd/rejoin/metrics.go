@@ -88,6 +88,7 @@ var (
 	mNoPoint     = define(counter, "rejoin_checkpoints_failed_total", "Checkpoints that were not.")
 	mSessions    = define(gauge, "rejoin_sessions", "Sessions that exist, by state.", "state")
 	mLive        = define(gauge, "rejoin_sessions_live", "Sessions with a child, by status.", "status")
+	mFrozen      = define(gauge, "rejoin_sessions_stopped", "Sessions whose processes are stopped because their worker is cut off.")
 	mRestarts    = define(counter, "rejoin_restarts_total", "Sessions that a policy brought back.")
 	mStarted     = define(counter, "rejoin_children_started_total", "Children that were started.")
 	mKilled      = define(counter, "rejoin_children_killed_total", "Children that had to be killed, they or what they left behind.")
@@ -105,14 +106,23 @@ func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect reads what the parts have counted.
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.s
-	mBuild.send(ch, 1, version(), s.node.Durability().String())
-	refused := collectGateway(ch, s.gateway.Stats())
-	s.collectListeners(ch, refused)
-	children := s.worker.Stats()
+	mBuild.send(ch, 1, version(), s.keeps)
+	refused := map[string]uint64{}
+	if s.gateway != nil {
+		refused = collectGateway(ch, s.gateway.Stats())
+		s.collectListeners(ch, refused)
+	}
+	var children worker.Stats
+	if s.worker != nil {
+		children = s.worker.Stats()
+	}
 	for limit, n := range children.Limited {
 		refused[limit] += n
 	}
-	sessions := s.broker.Stats()
+	var sessions broker.Stats
+	if s.broker != nil {
+		sessions = s.broker.Stats()
+	}
 	if sessions.Spent > 0 {
 		refused["RestartsPerWindowMax"] += sessions.Spent
 	}
@@ -196,6 +206,7 @@ func collectSessions(ch chan<- prometheus.Metric, b broker.Stats, w worker.Stats
 	for status, n := range w.Live {
 		mLive.send(ch, float64(n), status)
 	}
+	mFrozen.send(ch, float64(w.Frozen))
 	mRestarts.send(ch, float64(b.Restarts))
 	mStarted.send(ch, float64(w.Started))
 	mKilled.send(ch, float64(w.Killed))

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"rejoin/client"
+	"rejoin/protocol"
 )
 
 // readyData says where a server is: the content of --ready-file and of
@@ -22,6 +23,9 @@ type readyData struct {
 	Tokens    string          `json:"tokens,omitempty"` // the file with more tokens, which need not be there; empty: none
 	DataDir   string          `json:"dataDir"`
 	Admin     string          `json:"admin,omitempty"` // URL of metrics and health
+
+	Roles  []protocol.ServerRole `json:"roles,omitempty"`  // of one process among several
+	Worker string                `json:"worker,omitempty"` // its worker's id there
 }
 
 type readyListener struct {

@@ -79,7 +79,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.startCommand(), a.lsCommand(), a.sendCommand(), a.eventsCommand(), a.attachCommand(),
 		a.snapshotCommand(), a.respondCommand(), a.verifyCommand(), a.stopCommand(), a.resumeCommand(), a.deleteCommand(), a.logsCommand(), a.tokenCommand(), a.versionCommand(),
-		a.demoAgentCommand(),
+		a.natsConfigCommand(), a.workersCommand(), a.workerCommand(), a.demoAgentCommand(), a.healthCommand(), a.benchCommand(), a.benchChildCommand(),
 	)
 	return root
 }
@@ -87,7 +87,7 @@ func (a *app) root() *cobra.Command {
 // clientFlags adds the flags of commands that talk to a server.
 func (a *app) clientFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.Flags()
-	f.StringVar(&a.server, "server", "", "URL of the server (default: that of the data directory; without --data-dir else tcp://127.0.0.1:9800)")
+	f.StringVar(&a.server, "server", "", "URL of the server, or of several that serve the same sessions, with commas between (default: REJOIN_SERVER; that of the data directory; without --data-dir else tcp://127.0.0.1:9800)")
 	f.StringVar(&a.token, "token", "", "token of the server (default: REJOIN_TOKEN, else the local server's token file)")
 	a.tls.addFlags(cmd)
 	return cmd

@@ -63,7 +63,7 @@ takes effect once. While a session waits for its restart so does send, up to --w
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "send a JSON value to the agent as it is")
 	cmd.Flags().StringVar(&id, "command-id", "", "name the command; the same id never takes effect twice")
-	cmd.Flags().DurationVar(&wait, "wait", sendWait, "how long to try when the session or the server is down")
+	cmd.Flags().DurationVar(&wait, "wait", sendWait, "how long to try when the session is down, or the server goes away meanwhile")
 	return a.clientFlags(cmd)
 }
 
@@ -74,10 +74,10 @@ func (a *app) send(ctx context.Context, c *conn, sid, text string, asJSON bool, 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("gave up after %v", wait))
 	defer cancel()
-	down := downTeller{out: a.err}
-	late := time.AfterFunc(sendQuiet, down.late)
+	delay := delayTeller{out: a.err}
+	late := time.AfterFunc(sendQuiet, delay.patienceEnds)
 	defer late.Stop()
-	opts.OnRetry = down.retry
+	opts.OnRetry = delay.retry
 	var r protocol.SendResult
 	if asJSON {
 		r, err = c.Send(ctx, info.ID, json.RawMessage(text), opts)
@@ -99,32 +99,39 @@ func (a *app) send(ctx context.Context, c *conn, sid, text string, asJSON bool, 
 	return err
 }
 
-// downTeller says once why a command takes long. Safe for concurrent use.
-type downTeller struct {
+// delayTeller says once why a command takes long. Safe for concurrent use.
+type delayTeller struct {
 	out io.Writer
 
-	mu     sync.Mutex
-	isLate bool
-	isDown bool
-	said   bool
+	mu   sync.Mutex
+	late bool
+	why  string // of the last attempt
+	said bool
 }
 
 // retry notes why the command is sent again.
-func (d *downTeller) retry(err error) {
+func (d *delayTeller) retry(err error) {
+	why := "no answer from the server, trying again"
 	var rpc *client.RPCError
-	down := errors.As(err, &rpc) && rpc.Reason() == protocol.ReasonSessionUnavailable
-	d.note(func() { d.isDown = down })
+	switch {
+	case !errors.As(err, &rpc):
+	case rpc.Reason() == protocol.ReasonSessionUnavailable:
+		why = "session is down, waiting for its restart"
+	default:
+		why = "not taken yet, trying again: " + rpc.Message
+	}
+	d.note(func() { d.why = why })
 }
 
-// late notes that it takes long.
-func (d *downTeller) late() { d.note(func() { d.isLate = true }) }
+// patienceEnds notes that it takes long.
+func (d *delayTeller) patienceEnds() { d.note(func() { d.late = true }) }
 
-func (d *downTeller) note(change func()) {
+func (d *delayTeller) note(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
-	if d.isLate && d.isDown && !d.said {
+	if d.late && d.why != "" && !d.said {
 		d.said = true
-		fmt.Fprintln(d.out, "session is down, waiting for its restart")
+		fmt.Fprintln(d.out, d.why)
 	}
 }

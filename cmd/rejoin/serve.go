@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"strings"
@@ -29,10 +31,12 @@ func (a *app) serveCommand() *cobra.Command {
 	flags := defaultSettings()
 	var config string
 	var printOnly bool
+	var labels []string
 	cmd := &cobra.Command{
 		Use:   "serve [flags] [-- CHILD ARGV...]",
 		Short: "Run a server",
-		Long: `Runs a server with everything in one process. The program after -- becomes the default
+		Long: `Runs a server: everything in one process, or with --nats the roles that --roles names,
+which meet those of other processes on NATS servers. The program after -- becomes the default
 agent; without one, and without --config, it is the built-in demo agent.
 
 SIGTERM or SIGINT stops it in order within 10 seconds; a second one at once. SIGHUP
@@ -40,6 +44,9 @@ has it read again what may change while it runs.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			child, err := dashArgs(cmd, args)
 			if err != nil {
+				return err
+			}
+			if flags.Worker.Labels, err = parseLabels("--label", labels); err != nil {
 				return err
 			}
 			s, err := a.serveSettings(cmd, &flags, config, child)
@@ -58,7 +65,7 @@ has it read again what may change while it runs.`,
 	f.BoolVar(&printOnly, "print-config", false, "print the configuration that results and exit")
 	f.StringVar(&flags.token, "token", "", "token that clients must give (default: REJOIN_TOKEN, else one made once in DATA-DIR/token)")
 	f.StringVar(&flags.tokenFile, "token-file", "", "file with that token")
-	f.StringVar(&flags.Tokens, "tokens", "", "file with more tokens, as `rejoin token add` writes it (default: DATA-DIR/tokens.yaml if there is one)")
+	f.StringVar(&flags.Tokens, "tokens", "", "file with more tokens, as rejoin token add writes it (default: DATA-DIR/tokens.yaml if there is one)")
 	f.BoolVar(&flags.noAuth, "no-auth", false, "ask for no token")
 	f.BoolVar(&flags.insecure, "insecure", false, "allow listening beyond this machine without TLS")
 	f.StringVar(&flags.TLS.Cert, "tls-cert", "", "certificate of tls:// listeners, PEM, with those between it and the root")
@@ -75,6 +82,7 @@ has it read again what may change while it runs.`,
 	f.Var(&flags.Limits.AuthTimeout, "auth-timeout", "how long a client may take to authenticate")
 	f.Var(&flags.Limits.WriteTimeout, "write-timeout", "how long a client may take no byte")
 	f.StringVar(&flags.Admin, "admin", "", "host:port for metrics, health and profiles; without a token, so for this machine only (default: none)")
+	roleFlags(cmd, &flags, &labels)
 	f.StringVar(&flags.readyFile, "ready-file", "", "file to write once everything listens")
 	f.StringVar(&flags.LogFormat, "log-format", flags.LogFormat, "text or json")
 	f.StringVar(&flags.LogLevel, "log-level", flags.LogLevel, "debug, info, warn or error")
@@ -90,7 +98,8 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		}
 	}
 	s.flagged = map[string]bool{} // now: an empty file decodes to zero settings
-	for name, set := range map[string]func(){
+	sets := map[string]func(){
+		"label":             func() { s.Worker.Labels = flags.Worker.Labels },
 		"listen":            func() { s.Listen = flags.Listen },
 		"tls-cert":          func() { s.TLS.Cert = flags.TLS.Cert },
 		"tls-key":           func() { s.TLS.Key = flags.TLS.Key },
@@ -109,7 +118,9 @@ func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, 
 		"write-timeout":     func() { s.Limits.WriteTimeout = flags.Limits.WriteTimeout },
 		"log-format":        func() { s.LogFormat = flags.LogFormat },
 		"log-level":         func() { s.LogLevel = flags.LogLevel },
-	} {
+	}
+	maps.Copy(sets, roleSetters(&s, flags))
+	for name, set := range sets {
 		if cmd.Flags().Changed(name) {
 			s.flagged[name] = true
 			set()
@@ -168,8 +179,10 @@ func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) e
 // announce tells files, log and people that the server is ready.
 func (a *app) announce(s *settings, srv *server) error {
 	r := srv.ready()
-	if err := r.write(serverFile(s.dataDir)); err != nil {
-		return err
+	if s.is(protocol.RoleGateway) { // commands look there for where it listens
+		if err := r.write(serverFile(s.dataDir)); err != nil {
+			return err
+		}
 	}
 	if s.readyFile != "" {
 		if err := r.write(s.readyFile); err != nil {
@@ -177,13 +190,31 @@ func (a *app) announce(s *settings, srv *server) error {
 		}
 	}
 	if s.LogFormat == "json" {
+		if s.split() {
+			srv.log.Info("ready", slog.Any("roles", s.roles))
+		}
 		for _, l := range r.Listeners {
 			srv.log.Info("listening", slog.String("url", l.URL))
 		}
 		return nil
 	}
+	_, err := io.WriteString(a.err, a.readyText(s, r))
+	return err
+}
+
+// readyText tells people that the server is ready.
+func (a *app) readyText(s *settings, r readyData) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rejoin %s is ready\n", version())
+	if s.split() {
+		fmt.Fprintf(&b, "  as            %s\n", strings.Join(s.roleNames(), ", "))
+	}
+	if r.Worker != "" {
+		fmt.Fprintf(&b, "  named         %s\n", r.Worker)
+	}
+	if !s.is(protocol.RoleGateway) {
+		return b.String()
+	}
 	for _, l := range r.Listeners {
 		fmt.Fprintf(&b, "  listening on  %s\n", l.URL)
 	}
@@ -201,8 +232,7 @@ func (a *app) announce(s *settings, srv *server) error {
 		where = " --data-dir " + a.dataDir
 	}
 	fmt.Fprintf(&b, "  to begin      rejoin%s start   and then   rejoin%s attach SID\n", where, where)
-	_, err := a.err.Write([]byte(b.String()))
-	return err
+	return b.String()
 }
 
 // explain adds to an error of the start what to do about it.

@@ -25,9 +25,13 @@ type settings struct {
 	Agents     map[string]broker.AgentConfig `yaml:"agents,omitempty"`
 	Default    string                        `yaml:"default,omitempty"` // agent of a start_session that names none
 	Listen     []string                      `yaml:"listen,omitempty"`
+	Advertise  []string                      `yaml:"advertise,omitempty"` // URLs of a gateway among others; empty: its listeners
 	TLS        tlsFiles                      `yaml:"tls,omitempty"`
 	Admin      string                        `yaml:"admin,omitempty"` // host:port of metrics, health and profiles; empty: none
 	Encryption encryption                    `yaml:"encryption,omitempty"`
+	Roles      []string                      `yaml:"roles,omitempty"` // empty: all
+	NATS       natsSettings                  `yaml:"nats,omitempty"`
+	Worker     workerSettings                `yaml:"worker,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
 	EnvAllow   []string                      `yaml:"envAllow,omitempty"` // of every agent, and of programs that admins start
@@ -57,6 +61,7 @@ type settings struct {
 	lookPath func(file string) (string, error) // finds programs; nil: exec.LookPath
 
 	// What resolve finds.
+	roles      []protocol.ServerRole
 	listeners  []gatewaytcp.Endpoint
 	durability journal.Durability
 	level      slog.Level
@@ -171,6 +176,7 @@ func (s *settings) resolve() error {
 		resolve func() error
 		flags   []string // that may be what is wrong
 	}{
+		{s.resolveRoles, slices.Concat([]string{"roles", "durability", "label"}, slices.Collect(maps.Keys(roleSetters(s, s))))},
 		{s.resolveAgents, []string{"env-allow"}},
 		{s.resolveListeners, []string{"listen", "no-auth", "tls-cert", "tls-key", "tls-client-ca"}},
 		{s.resolveAuth, []string{"token", "token-file", "no-auth", "tokens"}},
@@ -205,6 +211,10 @@ func (s *settings) blame(err error, flags ...string) error {
 }
 
 func (s *settings) resolveDurability() (err error) {
+	if s.split() {
+		s.Durability = "" // the servers'
+		return nil
+	}
 	orDefault(&s.Durability, defaultSettings().Durability)
 	if s.durability, err = journal.ParseDurability(s.Durability); err != nil && s.flagged["durability"] {
 		return fmt.Errorf("--%w", err) // it begins with the key's name, which is the flag's
@@ -222,14 +232,30 @@ func (s *settings) named(flag, key string) string {
 
 // brokerConfig is the part of the settings that the broker wants.
 func (s *settings) brokerConfig() broker.Config {
-	return broker.Config{
-		Agents: s.Agents, Missing: s.missing, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())), Workers: []string{workerID},
+	c := broker.Config{
+		Agents: s.Agents, Missing: s.missing, Default: s.Default, Adapters: slices.Sorted(maps.Keys(adapters())),
 		AllowArgv: s.AllowArgv, EnvAllow: s.EnvAllow, DataDir: s.dataDir, Version: version(),
-		TokenFile: s.tokensFile(), SessionsPerToken: s.Limits.SessionsPerToken, SessionsKept: s.Limits.SessionsKept,
+		SessionsPerToken: s.Limits.SessionsPerToken, SessionsKept: s.Limits.SessionsKept,
 	}
+	switch {
+	case !s.split():
+		c.Workers = []string{workerID}
+	case s.is(protocol.RoleBroker):
+		c.Discover = true
+	default:
+		c.Desk = true
+	}
+	if s.is(protocol.RoleGateway) {
+		c.TokenFile = s.tokensFile()
+	}
+	return c
 }
 
 func (s *settings) resolveListeners() error {
+	if !s.is(protocol.RoleGateway) {
+		s.Listen, s.listeners = nil, nil
+		return nil
+	}
 	if len(s.Listen) == 0 {
 		s.Listen = []string{listenDefault}
 	}
@@ -283,6 +309,9 @@ func (s *settings) resolveAuth() error {
 	}
 	if given > 1 {
 		return errors.New("--token, --token-file and --no-auth exclude each other")
+	}
+	if s.split() && s.is(protocol.RoleGateway) && given == 0 && s.Tokens == "" {
+		return errors.New("gateways that serve the same sessions must know the same tokens: give each the same --token-file, --token or --tokens")
 	}
 	if s.noAuth && s.Tokens != "" {
 		return fmt.Errorf("%s says who may come and --no-auth lets everybody in: they exclude each other", s.named("tokens", "tokens"))
@@ -438,6 +467,15 @@ func (s *settings) logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// roleNames are the roles of this process, for people.
+func (s *settings) roleNames() []string {
+	names := make([]string, 0, len(s.roles))
+	for _, role := range s.roles {
+		names = append(names, string(role))
+	}
+	return names
 }
 
 // print writes the settings as a configuration file; secrets have no key there.

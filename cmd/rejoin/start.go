@@ -31,6 +31,8 @@ type startParams struct {
 	SessionID string   `json:"sessionId,omitempty"`
 	Restart   string   `json:"restart,omitempty"`
 	CommandID string   `json:"commandId"`
+
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 type startResult struct {
@@ -41,6 +43,7 @@ type startResult struct {
 func (a *app) startCommand() *cobra.Command {
 	var p startParams
 	var noWait bool
+	var labels []string
 	cmd := &cobra.Command{
 		Use:   "start [-- ARGV...]",
 		Short: "Start a session and print its id",
@@ -64,6 +67,9 @@ two seconds is reported with the end of what it wrote to stderr; the exit code i
 			if p.SessionID != "" && !protocol.ValidSessionID(p.SessionID) {
 				return usagef("--session-id %s: want 1 to %d of A-Z a-z 0-9 _ -", p.SessionID, protocol.SessionIDBytesMax)
 			}
+			if p.Labels, err = parseLabels("--label", labels); err != nil {
+				return err
+			}
 			p.CommandID = client.NewCommandID()
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
 				return a.start(ctx, c, p, noWait)
@@ -78,6 +84,7 @@ two seconds is reported with the end of what it wrote to stderr; the exit code i
 	f.StringVar(&p.SessionID, "session-id", "", "id of the session (default: a new one)")
 	f.StringVar(&p.Adapter, "adapter", "", "how the program after -- speaks: jsonl, lines, pi, rpi, demo (default jsonl)")
 	f.StringVar(&p.Restart, "restart", "", "never, or resume after a crash (default: the agent's)")
+	f.StringArrayVar(&labels, "label", nil, "NAME=VALUE that the worker must have; repeatable")
 	f.BoolVar(&noWait, "no-wait", false, "return at once instead of watching the program for two seconds")
 	return a.clientFlags(cmd)
 }

@@ -189,7 +189,7 @@ func (a *app) tokensJSON(all []broker.Token, now time.Time) error {
 
 func (a *app) tokensTable(all []broker.Token, now time.Time) error {
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(a.err, "There are no tokens but the server's own; `rejoin token add` makes one.")
+		_, err := fmt.Fprintln(a.err, "The file names no tokens; `rejoin token add` makes one.")
 		return err
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
