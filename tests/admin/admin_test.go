@@ -3,11 +3,14 @@ package admin_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -82,12 +85,7 @@ func TestMetrics(t *testing.T) {
 	s := harness.Start(t, harness.Options{Args: []string{"--admin", "127.0.0.1:0", "--max-request-bytes", "64KiB"}})
 	at := adminURL(t, s)
 	ctx := harness.Context(t)
-	network, address := s.Addr()
-	c, err := harness.Connect(ctx, network, address, s.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := harness.Dial(t, s)
 	const lines = 3000
 	raw, err := c.Call(ctx, "start_session", map[string]any{
 		"sessionId": "marker-session", "title": "marker-title", "adapter": "lines", "argv": []string{"sh", "-c", "seq 1 3000 | sed s/^/marker-output-/; cat"},
@@ -192,12 +190,7 @@ func TestStopIsNotReady(t *testing.T) {
 		t.Errorf("status %d among strangers", status)
 	}
 	ctx := harness.Context(t)
-	network, address := s.Addr()
-	c, err := harness.Connect(ctx, network, address, s.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := harness.Dial(t, s)
 	if _, err := c.Call(ctx, "start_session", map[string]any{"adapter": "lines", "argv": []string{"sh", "-c", "trap '' TERM HUP; while :; do sleep 0.1; done"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -218,4 +211,51 @@ func TestStopIsNotReady(t *testing.T) {
 		t.Error("it was ready to the end")
 	}
 	<-s.Exited()
+}
+
+// TestHealthCommand: `rejoin health` says by its exit status what the endpoint
+// says, for supervisors that have no HTTP client.
+func TestHealthCommand(t *testing.T) {
+	s := harness.Start(t, harness.Options{Args: []string{"--admin", "127.0.0.1:0"}})
+	address := strings.TrimPrefix(adminURL(t, s), "http://")
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"by the data directory", []string{"--data-dir", s.Dir}, 0, "ok"},
+		{"by address", []string{"--admin", address}, 0, "ok"},
+		{"live", []string{"--admin", address, "--live"}, 0, "ok"},
+		{"nothing there", []string{"--admin", "127.0.0.1:1"}, 3, "connection refused"},
+		{"no port", []string{"--admin", "127.0.0.1"}, 2, "want host:port"},
+		{"no server", []string{"--data-dir", t.TempDir()}, 3, "no server runs in"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, said := health(t, c.args...)
+			if code != c.code || !strings.Contains(said, c.says) {
+				t.Errorf("exit status %d and %q, want %d and %q", code, said, c.code, c.says)
+			}
+		})
+	}
+	unready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "journal full: the disk", http.StatusServiceUnavailable)
+	}))
+	defer unready.Close()
+	code, said := health(t, "--admin", strings.TrimPrefix(unready.URL, "http://"))
+	if code != 1 || !strings.Contains(said, "journal full: the disk") {
+		t.Errorf("exit status %d and %q of one that is not ready", code, said)
+	}
+}
+
+func health(t *testing.T, args ...string) (code int, said string) {
+	t.Helper()
+	cmd := exec.CommandContext(harness.Context(t), harness.Binary(t), append([]string{"health"}, args...)...)
+	cmd.Env = append(os.Environ(), "http_proxy=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
 }

@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 var mayUse = map[string][]string{
 	"github.com/nats-io/nats-server/v2":   {"journal"},
 	"github.com/nats-io/nats.go":          {"journal"},
+	"github.com/nats-io/nkeys":            {"journal"},
 	"github.com/klauspost/compress":       {"journal", "snapshot"},
 	"github.com/oklog/ulid/v2":            {"protocol", "journal"},
 	"github.com/prometheus/client_golang": {"cmd"},

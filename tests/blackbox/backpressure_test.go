@@ -78,7 +78,7 @@ func TestWriteTimeout(t *testing.T) {
 	numbered(t, subscribe(t, cl, session, fromStart), 1, 20000)
 	dead, st := stalled(t, s, session)
 	harness.Eventually(t, "the server lets go of the stalled connection", func() bool {
-		r := do[struct{ Connections int }](t, cl, "server_status", nil)
+		r := harness.Do[struct{ Connections int }](t, cl, "server_status", nil)
 		return r.Connections == 1
 	})
 	dead.Resume()
@@ -90,7 +90,7 @@ func TestWriteTimeout(t *testing.T) {
 	again := subscribe(t, cl, session, map[string]any{"after": seq, "epoch": epoch})
 	head := again.Attached().Head
 	until(t, again, "the rest", func(e harness.Event) bool { return e.Seq == head })
-	pong := do[struct {
+	pong := harness.Do[struct {
 		Type  string
 		TS    int64
 		Heads map[string]uint64

@@ -34,7 +34,7 @@ func TestDedupe(t *testing.T) {
 			t.Fatalf("%s: white space made another command", when)
 		}
 		refuse(t, cl, -32006, "send", map[string]any{"sessionId": session, "commandId": "c1", "command": map[string]any{"type": "prompt", "text": "other"}})
-		r := do[struct {
+		r := harness.Do[struct {
 			Results []struct {
 				CommandID, Outcome string
 				Seq                uint64
@@ -141,7 +141,7 @@ func TestCommandIDs(t *testing.T) {
 	for _, id := range []string{"x", strings.Repeat("x", 128), "~!@#", "a:b/c"} {
 		send(t, cl, session, id, 1)
 	}
-	r := do[sendResult](t, cl, "send", map[string]any{"sessionId": session, "command": 1})
+	r := harness.Do[sendResult](t, cl, "send", map[string]any{"sessionId": session, "command": 1})
 	if r.CommandID == "" {
 		t.Fatal("no id was minted")
 	}

@@ -19,7 +19,7 @@ type containment struct {
 
 func contained(t *testing.T, c *harness.Client) containment {
 	t.Helper()
-	return do[struct{ Containment containment }](t, c, "server_status", nil).Containment
+	return harness.Do[struct{ Containment containment }](t, c, "server_status", nil).Containment
 }
 
 // needGroups skips where the system lets this process make no control groups.
@@ -94,9 +94,9 @@ default: calm
 `)
 	cl := harness.Dial(t, s)
 	needGroups(t, cl, "pids")
-	calm := do[struct{ SessionID string }](t, cl, "start_session", nil).SessionID
+	calm := harness.Do[struct{ SessionID string }](t, cl, "start_session", nil).SessionID
 	watch := subscribe(t, cl, calm, fromStart)
-	bomb := do[struct{ SessionID string }](t, cl, "start_session", map[string]any{"agent": "bomb"}).SessionID
+	bomb := harness.Do[struct{ SessionID string }](t, cl, "start_session", map[string]any{"agent": "bomb"}).SessionID
 	count := func() int { return len(harness.MarkedBy("REJOIN_SESSION", "default/"+bomb)) }
 	st := subscribe(t, cl, bomb, fromStart)
 	if started := n(ofType(t, st, "t")); started < 10 || started >= 60 {
@@ -138,12 +138,12 @@ default: calm
 			t.Skipf("the memory group %s is whoever's started this test; REJOIN_TEST_CGROUPS=1 uses it", strings.TrimSpace(path))
 		}
 	}
-	eater := do[struct{ SessionID string }](t, cl, "start_session", map[string]any{"agent": "eater"}).SessionID
+	eater := harness.Do[struct{ SessionID string }](t, cl, "start_session", map[string]any{"agent": "eater"}).SessionID
 	e := body[struct{ Reason, Detail string }](t, ofType(t, subscribe(t, cl, eater, fromStart), "session_end"))
 	if e.Reason != "exited" || e.Detail != "oom_killed" {
 		t.Errorf("the end is %+v", e)
 	}
-	if x := do[struct{ Exit struct{ Detail string } }](t, cl, "get_session", map[string]any{"sessionId": eater}).Exit; x.Detail != "oom_killed" {
+	if x := harness.Do[struct{ Exit struct{ Detail string } }](t, cl, "get_session", map[string]any{"sessionId": eater}).Exit; x.Detail != "oom_killed" {
 		t.Errorf("the exit is %+v", x)
 	}
 }
@@ -165,7 +165,7 @@ default: may
 	if e.Data.Reason != "unsupported" || e.Message != "failed to start: limit of pids cannot be enforced: control groups are switched off" {
 		t.Errorf("refused with %+v", e)
 	}
-	if left := do[[]info](t, cl, "list_sessions", nil); len(left) != 0 {
+	if left := harness.Do[[]info](t, cl, "list_sessions", nil); len(left) != 0 {
 		t.Errorf("sessions are left: %+v", left)
 	}
 	must(t, cl, "start_session", map[string]any{"agent": "may"})

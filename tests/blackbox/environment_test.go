@@ -77,7 +77,7 @@ func TestEnvironmentOfChildren(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			st := subscribe(t, cl, do[struct{ SessionID string }](t, cl, "start_session", c.params).SessionID, fromStart)
+			st := subscribe(t, cl, harness.Do[struct{ SessionID string }](t, cl, "start_session", c.params).SessionID, fromStart)
 			lines := printed(t, st)
 			for _, want := range c.has {
 				if !lines[want] {

@@ -148,7 +148,7 @@ func TestLinesAdapter(t *testing.T) {
 		}
 	}
 	send(t, cl, session, "c1", "say \"hi\"\tü")
-	do[sendResult](t, cl, "prompt", map[string]any{"sessionId": session, "text": "second", "commandId": "c2"})
+	harness.Do[sendResult](t, cl, "prompt", map[string]any{"sessionId": session, "text": "second", "commandId": "c2"})
 	for _, want := range []string{`{"type":"got","line":"say \"hi\"\tü"}`, `{"type":"got","line":"second"}`} {
 		e := ofType(t, st, "output")
 		if b := body[struct{ Text string }](t, e); b.Text != want {

@@ -14,7 +14,7 @@ import (
 // shell starts a session of adapter lines that runs a script.
 func shell(t *testing.T, c *harness.Client, script string) string {
 	t.Helper()
-	return do[struct{ SessionID string }](t, c, "start_session", map[string]any{
+	return harness.Do[struct{ SessionID string }](t, c, "start_session", map[string]any{
 		"argv": []string{"sh", "-c", script}, "adapter": "lines",
 	}).SessionID
 }

@@ -84,7 +84,7 @@ func TestStartThatFails(t *testing.T) {
 			}
 		})
 	}
-	if left := do[[]info](t, cl, "list_sessions", nil); len(left) != 0 {
+	if left := harness.Do[[]info](t, cl, "list_sessions", nil); len(left) != 0 {
 		t.Fatalf("sessions are left: %+v", left)
 	}
 }
@@ -101,7 +101,7 @@ func TestStopLadder(t *testing.T) {
 	child, orphan := pidIn(t, dir+"/pid"), pidIn(t, dir+"/orphan")
 	type stopped struct{ SessionID, Status string }
 	for range 2 {
-		if r := do[stopped](t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 1000}); r.Status != "stopped" || r.SessionID != session {
+		if r := harness.Do[stopped](t, cl, "stop_session", map[string]any{"sessionId": session, "graceMs": 1000}); r.Status != "stopped" || r.SessionID != session {
 			t.Fatalf("stop_session answered %+v", r)
 		}
 		if harness.Living(child) || harness.Living(orphan) {
@@ -198,7 +198,7 @@ func TestStderr(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, "the tail of stderr", func() bool {
-		r := do[struct{ Text string }](t, cl, "read_stderr", map[string]any{"sessionId": session})
+		r := harness.Do[struct{ Text string }](t, cl, "read_stderr", map[string]any{"sessionId": session})
 		if len(r.Text) > 64<<10 {
 			t.Fatalf("%d bytes of stderr were kept", len(r.Text))
 		}

@@ -13,12 +13,12 @@ import (
 func TestDefaultAgent(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	cl := harness.Dial(t, s)
-	r := do[struct {
+	r := harness.Do[struct {
 		SessionID string
 		Session   info
 	}](t, cl, "start_session", map[string]any{"unknown": true})
 	st := subscribe(t, cl, r.SessionID, fromStart)
-	do[sendResult](t, cl, "prompt", map[string]any{"sessionId": r.SessionID, "text": "hello"})
+	harness.Do[sendResult](t, cl, "prompt", map[string]any{"sessionId": r.SessionID, "text": "hello"})
 	until(t, st, "a child event", func(e harness.Event) bool { return e.Source == "child" })
 }
 
@@ -29,20 +29,20 @@ func TestStartDedupe(t *testing.T) {
 	cl := harness.Dial(t, s)
 	params := map[string]any{"argv": harness.ChildArgv("script", "echo"), "commandId": "start-1"}
 	type started struct{ SessionID string }
-	first := do[started](t, cl, "start_session", params).SessionID
-	if again := do[started](t, cl, "start_session", params).SessionID; again != first {
+	first := harness.Do[started](t, cl, "start_session", params).SessionID
+	if again := harness.Do[started](t, cl, "start_session", params).SessionID; again != first {
 		t.Fatalf("the retry started %s, first %s", again, first)
 	}
 	refuse(t, cl, -32006, "start_session", map[string]any{"argv": harness.ChildArgv("script", "linger"), "commandId": "start-1"})
 	s.Kill9()
 	s.Run()
 	cl = harness.Dial(t, s)
-	if again := do[started](t, cl, "start_session", params).SessionID; again != first {
+	if again := harness.Do[started](t, cl, "start_session", params).SessionID; again != first {
 		t.Fatalf("after a restart the retry started %s, first %s", again, first)
 	}
 	refuse(t, cl, -32602, "start_session", map[string]any{"argv": []string{"/nonexistent"}, "commandId": "start-2"})
-	do[started](t, cl, "start_session", map[string]any{"argv": harness.ChildArgv("script", "echo"), "commandId": "start-2"})
-	if all := do[[]info](t, cl, "list_sessions", nil); len(all) != 2 {
+	harness.Do[started](t, cl, "start_session", map[string]any{"argv": harness.ChildArgv("script", "echo"), "commandId": "start-2"})
+	if all := harness.Do[[]info](t, cl, "list_sessions", nil); len(all) != 2 {
 		t.Fatalf("%d sessions, want 2", len(all))
 	}
 }
@@ -72,13 +72,13 @@ func TestDelete(t *testing.T) {
 	type deleted struct{ Status string }
 	gone := func() {
 		t.Helper()
-		if r := do[deleted](t, cl, "delete_session", map[string]any{"sessionId": session}); r.Status != "deleted" {
+		if r := harness.Do[deleted](t, cl, "delete_session", map[string]any{"sessionId": session}); r.Status != "deleted" {
 			t.Fatalf("delete_session answered %+v", r)
 		}
 		for _, method := range []string{"get_session", "subscribe", "read_events", "send", "stop_session", "resume_session", "get_snapshot", "set_title", "read_stderr"} {
 			refuse(t, cl, -32000, method, map[string]any{"sessionId": session, "after": 0, "limit": 1, "command": 1, "title": "x"})
 		}
-		if all := do[[]info](t, cl, "list_sessions", nil); len(all) != 1 || all[0].ID != other {
+		if all := harness.Do[[]info](t, cl, "list_sessions", nil); len(all) != 1 || all[0].ID != other {
 			t.Fatalf("listed are %+v", all)
 		}
 	}
@@ -113,7 +113,7 @@ func TestListAndTitle(t *testing.T) {
 	list := func(params map[string]any) string {
 		t.Helper()
 		var got []string
-		for _, i := range do[[]info](t, cl, "list_sessions", params) {
+		for _, i := range harness.Do[[]info](t, cl, "list_sessions", params) {
 			for k, id := range ids {
 				if i.ID == id {
 					got = append(got, string(rune('0'+k)))
@@ -153,12 +153,12 @@ func TestSnapshotNow(t *testing.T) {
 		StateHash string
 		State     struct{ Status string }
 	}
-	a := do[snap](t, cl, "get_snapshot", map[string]any{"sessionId": session})
+	a := harness.Do[snap](t, cl, "get_snapshot", map[string]any{"sessionId": session})
 	if a.Seq != get(t, cl, session).Head || a.State.Status != "idle" || len(a.StateHash) != 64 {
 		t.Fatalf("live: %+v", a)
 	}
 	must(t, cl, "stop_session", map[string]any{"sessionId": session})
-	if b := do[snap](t, cl, "get_snapshot", map[string]any{"sessionId": session}); b.Seq <= a.Seq || b.State.Status != "ended" {
+	if b := harness.Do[snap](t, cl, "get_snapshot", map[string]any{"sessionId": session}); b.Seq <= a.Seq || b.State.Status != "ended" {
 		t.Fatalf("ended: %+v", b)
 	}
 }
@@ -168,7 +168,7 @@ func TestRestartPolicy(t *testing.T) {
 	s := harness.Start(t, harness.Options{})
 	cl := harness.Dial(t, s)
 	dir := t.TempDir()
-	r := do[struct{ SessionID string }](t, cl, "start_session", map[string]any{
+	r := harness.Do[struct{ SessionID string }](t, cl, "start_session", map[string]any{
 		"argv": harness.ChildArgv("script", "pid", dir+"/pid", "count", "1", "3", "0", "read", "exit", "7"), "restart": "resume",
 	})
 	st := subscribe(t, cl, r.SessionID, fromStart)

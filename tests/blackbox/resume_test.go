@@ -257,7 +257,7 @@ func TestReadEvents(t *testing.T) {
 	head := get(t, cl, session).Head
 	var seqs []uint64
 	for after := uint64(0); after < head; {
-		p := do[page](t, cl, "read_events", map[string]any{"sessionId": session, "after": after, "limit": 700})
+		p := harness.Do[page](t, cl, "read_events", map[string]any{"sessionId": session, "after": after, "limit": 700})
 		if len(p.Events) == 0 || len(p.Events) > 700 || p.Head != head || p.Floor != 1 || p.Next == nil {
 			t.Fatalf("page after %d: %d events, %+v", after, len(p.Events), p.Head)
 		}
@@ -276,7 +276,7 @@ func TestReadEvents(t *testing.T) {
 	}
 	want := head
 	for want > 0 {
-		p := do[page](t, cl, "read_events", map[string]any{"sessionId": session, "before": want + 1, "limit": 333})
+		p := harness.Do[page](t, cl, "read_events", map[string]any{"sessionId": session, "before": want + 1, "limit": 333})
 		if len(p.Events) == 0 {
 			t.Fatalf("nothing before %d", want+1)
 		}
@@ -287,7 +287,7 @@ func TestReadEvents(t *testing.T) {
 			want--
 		}
 	}
-	if p := do[page](t, cl, "read_events", map[string]any{"sessionId": session, "after": 0, "limit": 1000, "maxBytes": 1}); len(p.Events) != 1 {
+	if p := harness.Do[page](t, cl, "read_events", map[string]any{"sessionId": session, "after": 0, "limit": 1000, "maxBytes": 1}); len(p.Events) != 1 {
 		t.Fatalf("maxBytes 1 gave %d events, want one", len(p.Events))
 	}
 	if e := refuse(t, cl, -32010, "read_events", map[string]any{"sessionId": session, "after": 5, "limit": 1, "epoch": otherEpoch}); e.Data.Reason != "epoch" || e.Data.Head == nil || e.Data.Epoch == "" {
@@ -316,7 +316,7 @@ func TestCursorSurvivesRestarts(t *testing.T) {
 					t.Fatalf("the old cursor was answered %+v", a)
 				}
 				before := get(t, cl, session)
-				r := do[struct{ Session info }](t, cl, "resume_session", map[string]any{"sessionId": session})
+				r := harness.Do[struct{ Session info }](t, cl, "resume_session", map[string]any{"sessionId": session})
 				if r.Session.State != "running" || r.Session.Run <= before.Run || r.Session.Epoch != epoch {
 					t.Fatalf("resumed from %+v to %+v", before, r.Session)
 				}

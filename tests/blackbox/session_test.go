@@ -33,24 +33,10 @@ type info struct {
 	} `json:"exit"`
 }
 
-// do makes a request that must succeed and decodes its result.
-func do[T any](t *testing.T, c *harness.Client, method string, params map[string]any) T {
-	t.Helper()
-	var r T
-	raw, err := c.Call(harness.Context(t), method, params)
-	if err != nil {
-		t.Fatalf("%s %v: %v", method, params, err)
-	}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		t.Fatalf("%s answered %.300s: %v", method, raw, err)
-	}
-	return r
-}
-
 // must makes a request that must succeed.
 func must(t *testing.T, c *harness.Client, method string, params map[string]any) {
 	t.Helper()
-	do[json.RawMessage](t, c, method, params)
+	harness.Do[json.RawMessage](t, c, method, params)
 }
 
 // refuse makes a request that must fail with the code.
@@ -75,7 +61,7 @@ func start(t *testing.T, c *harness.Client, steps ...string) string {
 
 func startAs(t *testing.T, c *harness.Client, adapter string, steps ...string) string {
 	t.Helper()
-	r := do[struct {
+	r := harness.Do[struct {
 		SessionID string `json:"sessionId"`
 		Session   info   `json:"session"`
 	}](t, c, "start_session", map[string]any{"argv": harness.ChildArgv("script", steps...), "adapter": adapter})
@@ -171,7 +157,7 @@ type sendResult struct {
 
 func send(t *testing.T, c *harness.Client, session, id string, command any) sendResult {
 	t.Helper()
-	r := do[sendResult](t, c, "send", map[string]any{"sessionId": session, "commandId": id, "command": command})
+	r := harness.Do[sendResult](t, c, "send", map[string]any{"sessionId": session, "commandId": id, "command": command})
 	if r.Status != "sent" || r.CommandID != id || r.Seq == 0 {
 		t.Fatalf("send answered %+v", r)
 	}
@@ -209,5 +195,5 @@ func pidIn(t *testing.T, path string) int {
 
 func get(t *testing.T, c *harness.Client, session string) info {
 	t.Helper()
-	return do[info](t, c, "get_session", map[string]any{"sessionId": session})
+	return harness.Do[info](t, c, "get_session", map[string]any{"sessionId": session})
 }

@@ -116,6 +116,38 @@ func TestTwoBrokers(t *testing.T) {
 	}
 }
 
+// TestConfirm: whether a run is the newest is not answered from a copy that may be
+// old.
+// Proves I-B2.
+func TestConfirm(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	other := w.newBroker() // it watches nothing: its copy stays as it was read last
+	if err := other.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	reg := other.Registry()
+	id := w.startSession(broker.StartParams{}).ID
+	if err := reg.Confirm(w.ctx, key(id), 1); err != nil {
+		t.Fatalf("the newest run: %v", err)
+	}
+	if err := w.broker.Stop(w.ctx, admin, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.broker.Resume(w.ctx, admin, id, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := reg.Confirm(w.ctx, key(id), 1); !errors.Is(err, broker.ErrNotOwner) {
+		t.Errorf("an older run: %v", err)
+	}
+	if err := reg.Confirm(w.ctx, key(id), 2); err != nil {
+		t.Errorf("the newest run: %v", err)
+	}
+	if err := reg.Confirm(w.ctx, key("nobody"), 1); !errors.Is(err, broker.ErrNotOwner) {
+		t.Errorf("an unknown session: %v", err)
+	}
+}
+
 // A run whose end the registry does not know yet is not running: resuming it
 // must not be answered with an empty success.
 func TestResumeBeforeTheEndIsRecorded(t *testing.T) {
@@ -130,7 +162,8 @@ func TestResumeBeforeTheEndIsRecorded(t *testing.T) {
 			return &protocol.WorkerReply{Infos: []protocol.LiveInfo{{Workspace: protocol.DefaultWorkspace, SessionInfo: ended}}}
 		case protocol.OpStop: // the child is dead, its end not durable
 			return &protocol.WorkerReply{}
-		case protocol.OpStart, protocol.OpResume, protocol.OpCommand, protocol.OpStatus, protocol.OpTitle:
+		case protocol.OpStart, protocol.OpResume, protocol.OpCommand, protocol.OpStatus, protocol.OpTitle,
+			protocol.OpStderr, protocol.OpFiles, protocol.OpDrain, protocol.OpUndrain:
 		}
 		return nil
 	})

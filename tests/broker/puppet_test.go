@@ -136,6 +136,9 @@ func (p *puppet) do(ctx context.Context, req protocol.WorkerRequest) protocol.Wo
 	if req.Op == protocol.OpResume {
 		return p.begin(ctx, req.Record, "", protocol.SessionResumed{Type: protocol.TypeSessionResumed, Run: req.Record.Run})
 	}
+	if req.Op == protocol.OpFiles {
+		return protocol.WorkerReply{}
+	}
 	if req.Op == protocol.OpInfo && req.Session == "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -153,6 +156,10 @@ func (p *puppet) do(ctx context.Context, req protocol.WorkerRequest) protocol.Wo
 	case protocol.OpInfo:
 		return protocol.WorkerReply{Infos: []protocol.LiveInfo{{Workspace: k.Workspace, SessionInfo: s.info()}}}
 	case protocol.OpStop:
+		if req.Move {
+			p.interrupt(ctx, k)
+			return protocol.WorkerReply{}
+		}
 		p.exit(ctx, k, protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndStopped})
 		return protocol.WorkerReply{}
 	case protocol.OpTitle:
@@ -195,7 +202,7 @@ func (p *puppet) begin(ctx context.Context, rec *protocol.SessionRecord, epoch p
 	}
 	s.w = w
 	p.update(ctx, s, func(r *protocol.SessionRecord) {
-		r.Status, r.Head, r.PID, r.Exit = protocol.StatusIdle, w.Durable(), 4711, nil
+		r.Status, r.Head, r.PID, r.Exit, r.Host = protocol.StatusIdle, w.Durable(), 4711, nil, protocol.WorkerOf(p.id)
 	})
 	p.mu.Lock() // only now: whoever sees the session live may end the test
 	p.sessions[rec.Key()] = s
@@ -228,8 +235,21 @@ func (p *puppet) print(ctx context.Context, k protocol.Key, line string) {
 
 // exit ends a session as its owner does.
 func (p *puppet) exit(ctx context.Context, k protocol.Key, end protocol.SessionEnd) {
+	p.end(ctx, k, end, func(r *protocol.SessionRecord) {
+		r.Status = protocol.StatusEnded
+		r.Exit = &protocol.Exit{Code: end.ExitCode, Signal: end.Signal, Reason: end.Reason}
+	})
+}
+
+// interrupt ends a run as a worker's own end does, where the policy brings it back.
+func (p *puppet) interrupt(ctx context.Context, k protocol.Key) {
+	last := protocol.SessionInterrupted{Type: protocol.TypeSessionInterrupted, Reason: protocol.InterruptedStop}
+	p.end(ctx, k, last, func(r *protocol.SessionRecord) { r.Status = protocol.StatusInterrupted })
+}
+
+func (p *puppet) end(ctx context.Context, k protocol.Key, last any, change func(*protocol.SessionRecord)) {
 	s := p.session(k)
-	p.append(ctx, s, end)
+	p.append(ctx, s, last)
 	p.mu.Lock()
 	delete(p.sessions, k)
 	p.mu.Unlock()
@@ -237,8 +257,8 @@ func (p *puppet) exit(ctx context.Context, k protocol.Key, end protocol.SessionE
 		p.tb.Errorf("close: %v", err)
 	}
 	p.update(ctx, s, func(r *protocol.SessionRecord) {
-		r.Status, r.Owner, r.PID, r.Head = protocol.StatusEnded, "", 0, s.w.Head()
-		r.Exit = &protocol.Exit{Code: end.ExitCode, Signal: end.Signal, Reason: end.Reason}
+		r.Owner, r.PID, r.Head = "", 0, s.w.Head()
+		change(r)
 	})
 }
 

@@ -188,3 +188,18 @@ func TestDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestStartWithLabels: a worker without the labels that are wanted runs nothing.
+func TestStartWithLabels(t *testing.T) {
+	w := newWorld(t)
+	w.start(true)
+	_, err := w.broker.Start(w.ctx, admin, broker.StartParams{Labels: map[string]string{"repo": "a"}})
+	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable || e.Message != "no worker with label repo=a is running" {
+		t.Errorf("refused: %+v", e)
+	}
+	_, err = w.broker.Start(w.ctx, admin, broker.StartParams{Labels: map[string]string{"a b": ""}})
+	wantReason(t, err, protocol.ReasonInvalidParams)
+	if n := w.worker.count(protocol.OpStart); n != 0 {
+		t.Errorf("%d starts", n)
+	}
+}

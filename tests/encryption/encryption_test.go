@@ -39,37 +39,22 @@ var words = []string{"printed-kumquat", "stderr-kumquat", "told-kumquat", "title
 // stored.
 func talk(t *testing.T, s *harness.Server) (sid string) {
 	t.Helper()
-	ctx := harness.Context(t)
-	network, address := s.Addr()
-	c, err := harness.Connect(ctx, network, address, s.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	call := func(method string, params any) json.RawMessage {
-		t.Helper()
-		raw, err := c.Call(ctx, method, params)
-		if err != nil {
-			t.Fatalf("%s: %v", method, err)
-		}
-		return raw
-	}
-	var started struct {
+	c := harness.Dial(t, s)
+	sid = harness.Do[struct {
 		SessionID string `json:"sessionId"`
-	}
-	raw := call("start_session", map[string]any{
+	}](t, c, "start_session", map[string]any{
 		"argv": []string{"sh", "-c", "echo printed-$0; echo stderr-$0 >&2; cat", "kumquat"}, "adapter": "lines",
-	})
-	if err := json.Unmarshal(raw, &started); err != nil {
-		t.Fatal(err)
+	}).SessionID
+	call := func(method string, params any) string {
+		t.Helper()
+		return string(harness.Do[json.RawMessage](t, c, method, params))
 	}
-	sid = started.SessionID
 	call("set_title", map[string]any{"sessionId": sid, "title": "title-kumquat"})
 	call("send", map[string]any{"sessionId": sid, "command": "told-kumquat"})
 	harness.Eventually(t, "what it said is stored", func() bool {
-		log := string(call("read_events", map[string]any{"sessionId": sid, "after": 0, "limit": 1000}))
+		log := call("read_events", map[string]any{"sessionId": sid, "after": 0, "limit": 1000})
 		return strings.Contains(log, `"text":"printed-kumquat"`) && strings.Contains(log, `"text":"told-kumquat"`) &&
-			strings.Contains(string(call("read_stderr", map[string]any{"sessionId": sid})), "stderr-kumquat")
+			strings.Contains(call("read_stderr", map[string]any{"sessionId": sid}), "stderr-kumquat")
 	})
 	return sid
 }
@@ -123,21 +108,9 @@ func TestNothingIsReadable(t *testing.T) {
 // reads checks that what talk left can be read.
 func reads(t *testing.T, s *harness.Server, sid string) {
 	t.Helper()
-	ctx := harness.Context(t)
-	network, address := s.Addr()
-	c, err := harness.Connect(ctx, network, address, s.Token())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	log, err := c.Call(ctx, "read_events", map[string]any{"sessionId": sid, "after": 0, "limit": 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stderr, err := c.Call(ctx, "read_stderr", map[string]any{"sessionId": sid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := harness.Dial(t, s)
+	log := harness.Do[json.RawMessage](t, c, "read_events", map[string]any{"sessionId": sid, "after": 0, "limit": 1000})
+	stderr := harness.Do[json.RawMessage](t, c, "read_stderr", map[string]any{"sessionId": sid})
 	for _, w := range words {
 		if !strings.Contains(string(log), w) && !strings.Contains(string(stderr), w) {
 			t.Errorf("%s is lost", w)

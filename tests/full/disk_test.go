@@ -2,6 +2,7 @@ package full_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -140,10 +141,9 @@ func TestStartOnFullDisk(t *testing.T) {
 	unfill(t, dir)
 	w.server.Run()
 	w.c = harness.Dial(t, w.server)
-	var page struct {
+	page := harness.Do[struct {
 		Head uint64 `json:"head"`
-	}
-	w.call("read_events", map[string]any{"sessionId": s.id, "after": 0}, &page)
+	}](t, w.c, "read_events", map[string]any{"sessionId": s.id, "after": 0})
 	if page.Head < uint64(s.seen()) {
 		t.Errorf("broke I-J2: the log ends at %d, %d lines were seen", page.Head, s.seen())
 	}
@@ -190,7 +190,7 @@ func TestStartWithLittleSpace(t *testing.T) {
 		t.Errorf("resume_session answered %v", err)
 	}
 	w.history()
-	w.call("delete_session", map[string]any{"sessionId": s.id}, nil)
+	harness.Do[json.RawMessage](t, w.c, "delete_session", map[string]any{"sessionId": s.id})
 	unfill(t, dir)
 	harness.Eventually(t, "the journal is well again", func() bool { return w.status().State == "ok" })
 }

@@ -2,6 +2,7 @@ package full_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -70,7 +71,7 @@ func TestShardNearItsLimit(t *testing.T) {
 	said := w.attach(flood)
 	harness.Eventually(t, "rejoin attach says why the session waits", func() bool { return strings.Contains(said(), "the session waits: journal tight") })
 
-	w.call("delete_session", map[string]any{"sessionId": ballast.id}, nil)
+	harness.Do[json.RawMessage](t, w.c, "delete_session", map[string]any{"sessionId": ballast.id})
 	w.sessions = w.sessions[1:]
 	harness.Eventually(t, "output goes on to its end", func() bool { return flood.seen() >= 40_000 })
 	harness.Eventually(t, "the session is not blocked", func() bool { return w.info(flood).Blocked == "" })

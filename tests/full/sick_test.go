@@ -2,6 +2,7 @@ package full_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func (w *world) outage(f fault) {
 
 	stopped := running[2]
 	stopped.killed = true
-	w.call("stop_session", map[string]any{"sessionId": stopped.id}, nil)
+	harness.Do[json.RawMessage](t, w.c, "stop_session", map[string]any{"sessionId": stopped.id})
 	harness.Eventually(t, "the stopped child is gone", func() bool { return !harness.Living(stopped.pid) })
 	harness.Holds(t, 3*time.Second, "children live", func() bool {
 		return harness.Living(running[0].pid) && harness.Living(running[1].pid) && harness.Living(idle.pid)

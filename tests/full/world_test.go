@@ -81,10 +81,6 @@ func (w *world) start(pace string, limit int) *session {
 // startAs is start with an id.
 func (w *world) startAs(id, pace string, limit int) *session {
 	w.t.Helper()
-	var r struct {
-		SessionID string      `json:"sessionId"`
-		Session   sessionInfo `json:"session"`
-	}
 	params := map[string]any{"argv": harness.ChildArgv("printer", w.dir, pace, fmt.Sprint(limit)), "adapter": "jsonl"}
 	if w.restart != "" {
 		params["restart"] = w.restart
@@ -92,7 +88,10 @@ func (w *world) startAs(id, pace string, limit int) *session {
 	if id != "" {
 		params["sessionId"] = id
 	}
-	w.call("start_session", params, &r)
+	r := harness.Do[struct {
+		SessionID string      `json:"sessionId"`
+		Session   sessionInfo `json:"session"`
+	}](w.t, w.c, "start_session", params)
 	s := &session{id: r.SessionID, pid: *r.Session.PID, admits: map[string]uint64{}, acked: map[string]uint64{}}
 	_, err := w.c.SubscribeFunc(harness.Context(w.t), s.id, map[string]any{"from": "start"}, s.take)
 	if err != nil {
@@ -122,31 +121,16 @@ func (s *session) seen() int {
 	return len(s.lines)
 }
 
-func (w *world) call(method string, params, result any) {
-	w.t.Helper()
-	raw, err := w.c.Call(harness.Context(w.t), method, params)
-	if err == nil && result != nil {
-		err = json.Unmarshal(raw, result)
-	}
-	if err != nil {
-		w.t.Fatalf("%s: %v", method, err)
-	}
-}
-
 func (w *world) status() journalStatus {
 	w.t.Helper()
-	var r struct {
+	return harness.Do[struct {
 		Journal journalStatus `json:"journal"`
-	}
-	w.call("server_status", nil, &r)
-	return r.Journal
+	}](w.t, w.c, "server_status", nil).Journal
 }
 
 func (w *world) info(s *session) sessionInfo {
 	w.t.Helper()
-	var i sessionInfo
-	w.call("get_session", map[string]any{"sessionId": s.id}, &i)
-	return i
+	return harness.Do[sessionInfo](w.t, w.c, "get_session", map[string]any{"sessionId": s.id})
 }
 
 // command sends a new order and books how it was answered.
@@ -223,7 +207,7 @@ func (w *world) settle() {
 func (w *world) check() (lines, commands int) {
 	w.t.Helper()
 	for _, s := range w.sessions {
-		w.call("stop_session", map[string]any{"sessionId": s.id}, nil)
+		harness.Do[json.RawMessage](w.t, w.c, "stop_session", map[string]any{"sessionId": s.id})
 		harness.Eventually(w.t, "session_end of "+s.id, func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()

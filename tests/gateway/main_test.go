@@ -50,6 +50,7 @@ func echo([]string) int {
 type world struct {
 	t       testing.TB
 	core    *gateway.Server
+	node    *journal.Node
 	serving context.Context // of connections that a test serves itself
 	listen  func(url string) *gatewaytcp.Listener
 	stop    func() // the listeners; returns when their connections have ended
@@ -99,7 +100,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 		_, err := node.Bus().Request(ctx, protocol.WorkerSubject("w"), []byte(`{"op":"info"}`))
 		return err == nil
 	})
-	s := &world{t: t, core: core, serving: serving}
+	s := &world{t: t, core: core, node: node, serving: serving}
 	s.listen = func(url string) *gatewaytcp.Listener {
 		t.Helper()
 		l, err := gatewaytcp.Listen(url, gatewaytcp.Limits{RequestBytesMax: cfg.RequestBytesMax, Logger: log})

@@ -50,9 +50,15 @@ func PlainBinary(tb testing.TB) string {
 
 func (b *binary) get(tb testing.TB, race bool) string {
 	tb.Helper()
-	b.once.Do(func() { b.path, b.err = build(race) })
+	return b.made(tb, func() (string, error) { return buildPackage(race, "rejoin", "./cmd/rejoin") })
+}
+
+// made returns the path of what build makes at the first call.
+func (b *binary) made(tb testing.TB, build func() (string, error)) string {
+	tb.Helper()
+	b.once.Do(func() { b.path, b.err = build() })
 	if b.err != nil {
-		tb.Fatalf("build rejoin: %v", b.err)
+		tb.Fatalf("build: %v", b.err)
 	}
 	return b.path
 }
@@ -75,9 +81,10 @@ func Root() (string, error) {
 	}
 }
 
-// build links into a directory of the module that every test process of this
-// user shares, one at a time: the go command skips the link when nothing changed.
-func build(race bool) (string, error) {
+// buildPackage links a command into a directory of the module that every test
+// process of this user shares, one at a time: the go command skips the link when
+// nothing changed.
+func buildPackage(race bool, name, pkg string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -94,13 +101,13 @@ func build(race bool) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	path := filepath.Join(dir, "rejoin")
+	path := filepath.Join(dir, name)
 	args := []string{"build", "-o", path}
 	if race {
 		path += "-race"
 		args = []string{"build", "-race", "-o", path}
 	}
-	cmd := exec.Command("go", append(args, "./cmd/rejoin")...)
+	cmd := exec.Command("go", append(args, pkg)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -85,6 +85,47 @@ func Dial(tb testing.TB, s *Server) *Client {
 	return c
 }
 
+// Caller makes requests: a Client, or who looks for another connection when one ends.
+type Caller interface {
+	// Call sends one request and waits for its result.
+	Call(ctx context.Context, method string, params any) (json.RawMessage, error)
+}
+
+// Do makes a request that must succeed and decodes its result.
+func Do[T any](tb testing.TB, c Caller, method string, params any) T {
+	tb.Helper()
+	var r T
+	raw, err := c.Call(Context(tb), method, params)
+	if err != nil {
+		tb.Fatalf("%s %v: %v", method, params, err)
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		tb.Fatalf("%s answered %.300s: %v", method, raw, err)
+	}
+	return r
+}
+
+// Insist is Do of a request that may be repeated: what is refused for the moment is
+// asked again.
+func Insist[T any](tb testing.TB, c Caller, method string, params any) (r T) {
+	tb.Helper()
+	Eventually(tb, method+" is taken", func() bool {
+		raw, err := c.Call(Context(tb), method, params)
+		var refused *RPCError
+		if errors.As(err, &refused) && refused.Data.Retryable {
+			return false
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &r)
+		}
+		if err != nil {
+			tb.Fatalf("%s %v: %v", method, params, err)
+		}
+		return true
+	})
+	return r
+}
+
 // Connect dials and authenticates with the token, if there is one.
 func Connect(ctx context.Context, network, address, token string) (*Client, error) {
 	return ConnectBuffer(ctx, network, address, token, 0)
@@ -357,6 +398,9 @@ func (c *Client) answered(m *Frame) error {
 
 // notified runs under mu.
 func (c *Client) notified(method string, p *Note) error {
+	if method == "draining" {
+		return nil // of no subscription: the server stops
+	}
 	s, ok := c.streams[p.SubscriptionID]
 	switch {
 	case c.gone[p.SubscriptionID]:

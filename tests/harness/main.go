@@ -3,8 +3,10 @@ package harness
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -36,6 +38,9 @@ func Main(m *testing.M, children Children) {
 			os.Exit(2)
 		}
 		os.Exit(child(os.Args[3:]))
+	}
+	if signal.Ignored(syscall.SIGHUP) { // under nohup; whom a process that catches a signal starts begins with its default
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	code := m.Run()
 	if left := leaked(5 * time.Second); left != "" && code == 0 {

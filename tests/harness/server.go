@@ -24,6 +24,8 @@ type Options struct {
 	Listen  []string // zero: one free port on 127.0.0.1
 	Args    []string // more flags of serve, before any "--"
 	Env     []string // KEY=VALUE on top of this process's environment
+	Roles   string   // of a process among others; zero: it is all of them, on its own
+	Host    *Host    // where it runs; zero: here
 }
 
 // Ready is what the server writes to --ready-file.
@@ -73,8 +75,8 @@ func New(tb testing.TB, o Options) *Server {
 	if s.Dir == "" {
 		s.Dir = filepath.Join(dir, "data")
 	}
-	if len(s.listen) == 0 {
-		s.listen = []string{"tcp://127.0.0.1:0"}
+	if len(s.listen) == 0 && (o.Roles == "" || strings.Contains(o.Roles, "gateway")) {
+		s.listen = []string{"tcp://" + o.Host.Addr() + ":0"}
 	}
 	s.LogPath = filepath.Join(dir, "server.log")
 	tb.Cleanup(s.cleanup)
@@ -99,12 +101,19 @@ func (s *Server) TryRun(flags ...string) error {
 		return err
 	}
 	defer func() { _ = log.Close() }() // the child has its own
-	args := []string{"serve", "--data-dir", s.Dir, "--ready-file", ready, "--allow-argv"}
+	args := []string{"serve", "--data-dir", s.Dir, "--ready-file", ready}
+	if s.options.Roles != "" {
+		args = append(args, "--roles", s.options.Roles)
+	}
+	if s.options.Roles == "" || strings.Contains(s.options.Roles, "broker") {
+		args = append(args, "--allow-argv")
+	}
 	for _, l := range s.listen {
 		args = append(args, "--listen", l)
 	}
 	args = append(append(args, s.options.Args...), flags...)
-	cmd := exec.Command(s.bin, args...)
+	argv := s.options.Host.Command(append([]string{s.bin}, args...)...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), s.options.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -179,6 +188,14 @@ func (s *Server) Token() string { return s.token }
 
 // Use sets the token for servers that run with --token.
 func (s *Server) Use(token string) { s.token = token }
+
+// Signal sends the newest process a signal.
+func (s *Server) Signal(sig syscall.Signal) {
+	s.tb.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.tb.Fatalf("%v: %v", sig, err)
+	}
+}
 
 // PID returns the process id of the newest process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
@@ -262,6 +279,7 @@ func (s *Server) LogTail() string {
 
 func (s *Server) cleanup() {
 	if s.cmd != nil && s.Alive() {
+		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a test that failed may have stopped it
 		if code := s.Term(); code != 0 {
 			s.tb.Errorf("the server ended with status %d", code)
 		}

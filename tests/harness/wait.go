@@ -52,3 +52,13 @@ func Holds(tb testing.TB, d time.Duration, what string, cond func() bool) {
 		tb.Fatalf("did not hold for %v: %s", d, what)
 	}
 }
+
+// Pause waits for d or the end of ctx.
+func Pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

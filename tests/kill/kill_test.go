@@ -5,6 +5,7 @@ package kill_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -122,7 +123,7 @@ func (k *killer) kill(r *row) {
 		on: r.on, kill: k.server.KillNow, caught: make(chan struct{}),
 	}
 	w.trap.Store(p)
-	w.level.Store(talking)
+	w.level.Store(model.Talking)
 	ctx := harness.Context(k.t)
 	if k.rng.IntN(3) == 0 {
 		k.give(ctx, c, "big", 5<<20)
@@ -149,7 +150,7 @@ func (k *killer) kill(r *row) {
 	})
 	<-k.server.Exited()
 	w.trap.Store(nil)
-	w.level.Store(silent)
+	w.level.Store(model.Silent)
 	r.sentAtKill = w.sentOrders.Load()
 	if p.err != nil || !k.server.Killed() {
 		k.t.Fatalf("the server ended by itself, or could not be killed: %v\n%s", p.err, k.server.LogTail())
@@ -215,13 +216,13 @@ func (k *killer) resume(r *row) {
 	w, c := k.w, harness.Dial(k.t, k.server)
 	was := w.info(c)
 	params := map[string]any{"sessionId": w.session, "commandId": fmt.Sprintf("resume-%d", r.round)}
-	call(k.t, c, "resume_session", params, nil)
-	call(k.t, c, "resume_session", params, nil)
+	harness.Do[json.RawMessage](k.t, c, "resume_session", params)
+	harness.Do[json.RawMessage](k.t, c, "resume_session", params)
 	if now := w.info(c); now.State != "running" || now.Run <= was.Run || now.Epoch != was.Epoch {
 		k.t.Fatalf("broke I-J3: resumed from %+v to %+v", was, now)
 	}
 	acks := w.acks.Load()
-	w.level.Store(talking)
+	w.level.Store(model.Talking)
 	if err := w.observers[0].give(harness.Context(k.t), c, "burst", 300); err != nil {
 		k.t.Fatalf("order burst: %v", err)
 	}
@@ -256,7 +257,7 @@ func (k *killer) finish() {
 		return
 	}
 	w, c := k.w, harness.Dial(k.t, k.server)
-	call(k.t, c, "stop_session", map[string]any{"sessionId": w.session}, nil)
+	harness.Do[json.RawMessage](k.t, c, "stop_session", map[string]any{"sessionId": w.session})
 	l := w.whole(c)
 	if last(l) != "session_end" {
 		k.t.Fatalf("the log of a stopped session ends with %s", last(l))
@@ -270,7 +271,7 @@ func (k *killer) finish() {
 	if (len(k.kept)+len(k.gone))%2 == 0 {
 		k.kept[w.session] = l
 	} else {
-		call(k.t, c, "delete_session", map[string]any{"sessionId": w.session}, nil)
+		harness.Do[json.RawMessage](k.t, c, "delete_session", map[string]any{"sessionId": w.session})
 		k.gone = append(k.gone, w.session)
 	}
 	k.w = nil

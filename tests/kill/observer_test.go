@@ -48,17 +48,7 @@ func (o *observer) run(ctx context.Context) {
 			o.w.broke(fmt.Errorf("observer %s of %s: %w", o.name, o.w.session, err))
 			return
 		}
-		pause(ctx, 10*time.Millisecond)
-	}
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		harness.Pause(ctx, 10*time.Millisecond)
 	}
 }
 
@@ -116,30 +106,18 @@ func (o *observer) stay(ctx context.Context, c *harness.Client) error {
 // talk retries what has no answer yet, then sends a new order every few
 // milliseconds, as far as the world lets it.
 func (o *observer) talk(ctx context.Context, c *harness.Client) error {
-	tick := time.NewTicker(15 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.Done():
-			return nil
-		case <-tick.C:
+	return model.Talk(ctx, c, 15*time.Millisecond, func() error {
+		if s := o.pick(); s != nil {
+			return o.send(ctx, c, s)
 		}
-		s := o.pick()
-		if s == nil {
-			continue
-		}
-		if err := o.send(ctx, c, s); err != nil {
-			return err
-		}
-	}
+		return nil
+	})
 }
 
 // pick returns the oldest order without an answer, or a new one, or nil.
 func (o *observer) pick() *sent {
 	level := o.w.level.Load()
-	if level == silent {
+	if level == model.Silent {
 		return nil
 	}
 	o.mu.Lock()
@@ -150,7 +128,7 @@ func (o *observer) pick() *sent {
 		}
 		o.settled++
 	}
-	if level == retrying {
+	if level == model.Retrying {
 		return nil
 	}
 	return o.order("echo", 0)

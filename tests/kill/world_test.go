@@ -2,7 +2,6 @@ package kill_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -38,7 +37,7 @@ type world struct {
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 
-	level      atomic.Int32  // what observers may send: silent, retrying, talking
+	level      atomic.Int32  // what observers may send: model.Silent, Retrying or Talking
 	maxSeq     atomic.Uint64 // seen by any observer
 	acks       atomic.Int64
 	sentOrders atomic.Int64
@@ -47,13 +46,6 @@ type world struct {
 	mu       sync.Mutex
 	breaches []error
 }
-
-// What observers may send.
-const (
-	silent   int32 = iota // nothing
-	retrying              // orders whose fate is not known
-	talking               // new ones too
-)
 
 // A trap kills the server from the goroutine that has just got what it waits
 // for, so that nothing else happens in between.
@@ -150,11 +142,9 @@ func newWorld(t *testing.T, server *harness.Server, dir string) *world {
 
 func startSession(t *testing.T, c *harness.Client, params map[string]any) string {
 	t.Helper()
-	var r struct {
+	return harness.Do[struct {
 		SessionID string `json:"sessionId"`
-	}
-	call(t, c, "start_session", params, &r)
-	return r.SessionID
+	}](t, c, "start_session", params).SessionID
 }
 
 // end stops the observers.
@@ -173,25 +163,10 @@ func (w *world) info(c *harness.Client) model.SessionInfo {
 	return i
 }
 
-// call makes a request that must succeed.
-func call(t *testing.T, c *harness.Client, method string, params, result any) {
-	t.Helper()
-	raw, err := c.Call(harness.Context(t), method, params)
-	if err != nil {
-		t.Fatalf("%s: %v", method, err)
-	}
-	if result == nil {
-		return
-	}
-	if err := json.Unmarshal(raw, result); err != nil {
-		t.Fatalf("%s answered %.300s: %v", method, raw, err)
-	}
-}
-
 // settle stops the sending of new orders and waits until each has an answer.
 func (w *world) settle() {
 	w.t.Helper()
-	w.level.Store(retrying)
+	w.level.Store(model.Retrying)
 	harness.Eventually(w.t, "every order is answered", func() bool {
 		w.check()
 		for _, o := range w.observers {
@@ -201,7 +176,7 @@ func (w *world) settle() {
 		}
 		return true
 	})
-	w.level.Store(silent)
+	w.level.Store(model.Silent)
 }
 
 // whole reads the log and waits until every observer has it to its end; while it

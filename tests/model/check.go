@@ -33,6 +33,7 @@ func Checks() []Check {
 		{"I-P2", "CheckLineLimit", CheckLineLimit},
 		{"I-W3", "CheckNoOrphans", CheckNoOrphans},
 		{"I-S2", "CheckState", CheckState},
+		{"I-J6", "CheckAsked", CheckAsked},
 	}
 }
 

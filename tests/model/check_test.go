@@ -43,6 +43,10 @@ func TestAnnouncedLoss(t *testing.T) {
 	if err := h.Validate(); err != nil {
 		t.Errorf("an announced loss: %v", err)
 	}
+	h.States = append(h.States, StateAt{Epoch: epoch1, Asked: 4, Seq: 2, Hash: h.stateAt(2)})
+	if err := h.Validate(); err != nil {
+		t.Errorf("the state before an announced loss: %v", err)
+	}
 }
 
 // bad is a change that breaks a promise; every check of that name must see it.
@@ -212,6 +216,13 @@ var bads = []bad{
 	{"CheckNoOrphans", "a tool of the child lives", func(h *History) { h.Orphans = []int{4711} }},
 	{"CheckState", "a client's snapshot is another state", func(h *History) { h.Views[3].Frames[1].State = h.stateAt(8) }},
 	{"CheckState", "get_snapshot is another state", func(h *History) { h.States[0].Hash = h.stateAt(4) }},
+	{"CheckAsked", "get_snapshot is of another seq", func(h *History) { h.States[0].Asked = h.States[0].Seq + 1 }},
+	{"CheckAsked", "get_snapshot is of a later seq", func(h *History) { h.States[0].Asked = h.States[0].Seq - 1 }},
+	{"CheckAsked", "more than was lost is left out", func(h *History) {
+		s := &h.States[0]
+		s.Asked = s.Seq + 2
+		h.Losses = []Loss{{Epoch: s.Epoch, From: s.Seq + 2, To: s.Seq + 2}}
+	}},
 }
 
 // TestBadHistories: each check finds what is there to find, in a history that was

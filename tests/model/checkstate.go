@@ -25,23 +25,10 @@ type cursor struct {
 
 // CheckState (I-S2): every state that was shown equals the fold of the whole log
 // up to its seq, by hash. Where the log was not read from its first event to the
-// place, or events were lost, there is nothing to fold from and nothing is said; States and views of
-// such places are counted by Folded as what they are.
+// place, or events were lost, there is nothing to fold from and nothing is said;
+// Folded does not count states of such places.
 func CheckState(h *History) error {
-	_, err := h.foldAll()
-	return err
-}
-
-// Folded returns how many of the shown states CheckState compares.
-func (h *History) Folded() int {
-	n, err := h.foldAll()
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-func (h *History) foldAll() (compared int, err error) {
+	h.folded = 0
 	shown := h.shown()
 	s := snapshot.New(h.Session)
 	for i := range h.Logs {
@@ -49,7 +36,7 @@ func (h *History) foldAll() (compared int, err error) {
 		for j := range l.Events {
 			e := &l.Events[j]
 			if e.Seq != uint64(s.Seq)+1 || h.lost(l.Epoch, e.Seq) {
-				return compared, nil
+				return nil
 			}
 			folds.Apply(s, protocol.Epoch(l.Epoch), event(e))
 			hashes := shown[cursor{l.Epoch, e.Seq}]
@@ -59,14 +46,37 @@ func (h *History) foldAll() (compared int, err error) {
 			want := snapshot.Hash(snapshot.Encode(s))
 			for got, by := range hashes {
 				if got != want {
-					return compared, fmt.Errorf("the state at %d of epoch %s that %s got has hash %s, the fold of the log %s", e.Seq, l.Epoch, by, got, want)
+					return fmt.Errorf("the state at %d of epoch %s that %s got has hash %s, the fold of the log %s", e.Seq, l.Epoch, by, got, want)
 				}
-				compared++
+				h.folded++
 			}
 		}
 	}
-	return compared, nil
+	return nil
 }
+
+// CheckAsked (I-J6): a state of the past is the one of the seq that was asked for.
+// Only where every event between the two is in an announced loss is it an earlier
+// one.
+func CheckAsked(h *History) error {
+	for _, s := range h.States {
+		if s.Asked == 0 || s.Asked == s.Seq {
+			continue
+		}
+		if s.Seq > s.Asked {
+			return fmt.Errorf("asked for the state at %d of epoch %s came that at %d", s.Asked, s.Epoch, s.Seq)
+		}
+		for seq := s.Seq + 1; seq <= s.Asked; seq++ {
+			if !h.lost(s.Epoch, seq) {
+				return fmt.Errorf("asked for the state at %d of epoch %s came that at %d, though event %d is not lost", s.Asked, s.Epoch, s.Seq, seq)
+			}
+		}
+	}
+	return nil
+}
+
+// Folded returns how many of the shown states CheckState has compared.
+func (h *History) Folded() int { return h.folded }
 
 // shown lists the hashes of states by place, each with who got it.
 func (h *History) shown() map[cursor]map[string]string {

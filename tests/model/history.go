@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+
+	"rejoin/tests/harness"
 )
 
 // Hash names everything that a client can tell of an event.
@@ -37,15 +39,7 @@ func (e *Event) Hash() Hash {
 }
 
 // Type returns the body's "type", if it has one.
-func (e *Event) Type() string {
-	var b struct {
-		Type string `json:"type"`
-	}
-	if json.Unmarshal(e.Body, &b) != nil {
-		return "" // a child may print anything
-	}
-	return b.Type
-}
+func (e *Event) Type() string { return (&harness.Event{Body: e.Body}).Type() }
 
 // Log is what was read of one epoch of a session, from its floor to its head.
 type Log struct {
@@ -144,6 +138,7 @@ func (c *Command) Acked() uint64 {
 // StateAt is an answer of get_snapshot.
 type StateAt struct {
 	Epoch string
+	Asked uint64 // the seq that was asked for; zero: the newest
 	Seq   uint64
 	Hash  string
 }
@@ -172,6 +167,8 @@ type History struct {
 	Orphans  []int    // processes of the session that were seen when none may be
 	Secrets  []string // what may stand in no event
 	Losses   []Loss
+
+	folded int // CheckState's count
 }
 
 // log returns the log of an epoch, or nil.

@@ -12,7 +12,7 @@ import (
 // ReadMore reads the log by pages from where l ends to the head and returns that;
 // an empty l learns its epoch and floor. Each page may take harness.Patience. A page of another epoch is an error:
 // the caller knows when that may be.
-func ReadMore(ctx context.Context, c *harness.Client, session string, l *Log) (head uint64, err error) {
+func ReadMore(ctx context.Context, c harness.Caller, session string, l *Log) (head uint64, err error) {
 	for {
 		var page struct {
 			Events []struct {
@@ -75,7 +75,7 @@ type SessionInfo struct {
 }
 
 // Info asks for it.
-func Info(ctx context.Context, c *harness.Client, session string) (i SessionInfo, err error) {
+func Info(ctx context.Context, c harness.Caller, session string) (i SessionInfo, err error) {
 	raw, err := c.Call(ctx, "get_session", map[string]any{"sessionId": session})
 	if err != nil {
 		return i, fmt.Errorf("get_session: %w", err)
@@ -85,7 +85,7 @@ func Info(ctx context.Context, c *harness.Client, session string) (i SessionInfo
 
 // Send sends one command and returns the answer in the model's terms. err is not
 // nil when no answer came.
-func Send(ctx context.Context, c *harness.Client, session, id string, payload json.RawMessage) (Answer, error) {
+func Send(ctx context.Context, c harness.Caller, session, id string, payload json.RawMessage) (Answer, error) {
 	raw, err := c.Call(ctx, "send", map[string]any{"sessionId": session, "commandId": id, "command": payload})
 	if err != nil {
 		return refusal(err)

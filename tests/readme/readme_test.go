@@ -1,6 +1,7 @@
 package readme
 
 import (
+	"context"
 	"io/fs"
 	"net"
 	"os"
@@ -67,13 +68,45 @@ func TestReadme(t *testing.T) {
 	runShell(t, tree, env, blocks)
 }
 
+// shellMax bounds all blocks together: they build, and start servers, on a machine
+// that may have other things to do.
+const shellMax = 10 * time.Minute
+
+// endCluster waits until nothing runs of the split system, and ends what a shell
+// that failed has left.
+func endCluster(t *testing.T, env []string) {
+	t.Helper()
+	home := strings.TrimPrefix(env[0], "HOME=")
+	files, err := filepath.Glob(filepath.Join(home, ".local", "share", "rejoin-cluster", "*.pid"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil || !harness.Living(pid) {
+			continue
+		}
+		t.Errorf("%s still runs", filepath.Base(path))
+		_ = syscall.Kill(pid, syscall.SIGTERM) // it may just have ended
+		harness.Within(12*time.Second, func() bool { return !harness.Living(pid) })
+	}
+}
+
 // runShell runs blocks in one shell.
 func runShell(t *testing.T, tree string, env, blocks []string) {
 	t.Helper()
-	shell := exec.CommandContext(harness.Context(t), "bash", "-c", "set -eux\n"+strings.Join(blocks, ""))
+	ctx, cancel := context.WithTimeout(t.Context(), shellMax)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-c", "set -eux\n"+strings.Join(blocks, ""))
 	shell.Dir, shell.Env = tree, env
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	shell.WaitDelay = 5 * time.Second // a server that the shell started keeps the pipe
+	shell.WaitDelay = 5 * time.Second                                                        // a server that the shell started keeps the pipe
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) } // and what it started
+	defer endCluster(t, env)
 	printed, err := shell.CombinedOutput()
 	t.Logf("%s", printed)
 	if err != nil && !strings.Contains(err.Error(), exec.ErrWaitDelay.Error()) {
@@ -173,7 +206,13 @@ func copyTree(t *testing.T) string {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, rel), b, 0o600)
+		mode := fs.FileMode(0o600)
+		if info, err := d.Info(); err != nil {
+			return err
+		} else if info.Mode()&0o100 != 0 {
+			mode = 0o700 // a script
+		}
+		return os.WriteFile(filepath.Join(to, rel), b, mode)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -263,8 +302,8 @@ func TestFlagsAreDocumented(t *testing.T) {
 
 // TestCommandsAreThere: what the documents call exists.
 func TestCommandsAreThere(t *testing.T) {
-	for _, name := range []string{"serve", "start", "ls", "attach", "send", "respond", "events", "snapshot", "verify", "stop", "resume", "delete", "logs", "token", "version"} {
-		if out, err := exec.CommandContext(harness.Context(t), harness.Binary(t), name, "--help").CombinedOutput(); err != nil {
+	for _, name := range []string{"serve", "start", "ls", "attach", "send", "respond", "events", "snapshot", "verify", "stop", "resume", "delete", "logs", "token", "version", "nats-config", "workers", "worker drain", "token add", "token ls", "token revoke", "bench", "health"} {
+		if out, err := exec.CommandContext(harness.Context(t), harness.Binary(t), append(strings.Fields(name), "--help")...).CombinedOutput(); err != nil {
 			t.Errorf("rejoin %s --help: %v\n%s", name, err, out)
 		}
 	}

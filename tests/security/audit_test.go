@@ -67,19 +67,19 @@ func TestAuditLog(t *testing.T) {
 		t.Fatal("a wrong token is good")
 	}
 	id := start(t, c, "title", "payload").ID
-	sent := do[struct{ CommandID string }](t, c, "send", map[string]any{"sessionId": id, "command": "payload"})
-	do[json.RawMessage](t, c, "send", map[string]any{"sessionId": id, "command": "payload", "commandId": "mine"})
+	sent := harness.Do[struct{ CommandID string }](t, c, "send", map[string]any{"sessionId": id, "command": "payload"})
+	harness.Do[json.RawMessage](t, c, "send", map[string]any{"sessionId": id, "command": "payload", "commandId": "mine"})
 	refused(t, c, -32006, "send", map[string]any{"sessionId": id, "command": "other payload", "commandId": "mine"})
 	refused(t, c, -32602, "send", map[string]any{"sessionId": "../../payload", "command": 1, "commandId": "pay\nload"})
 	refused(t, c, -32009, "prompt", map[string]any{"sessionId": id, "text": "payload"})
 	refused(t, c, -32003, "start_session", map[string]any{"argv": []string{"payload"}})
 	refused(t, watcher, -32003, "stop_session", map[string]any{"sessionId": id})
 	refused(t, watcher, -32003, "read_stderr", map[string]any{"sessionId": id})
-	do[json.RawMessage](t, watcher, "list_sessions", nil) // reading is not audited
-	do[json.RawMessage](t, c, "set_title", map[string]any{"sessionId": id, "title": "payload"})
-	do[json.RawMessage](t, c, "stop_session", map[string]any{"sessionId": id})
-	do[json.RawMessage](t, c, "resume_session", map[string]any{"sessionId": id})
-	do[json.RawMessage](t, c, "delete_session", map[string]any{"sessionId": id})
+	harness.Do[json.RawMessage](t, watcher, "list_sessions", nil) // reading is not audited
+	harness.Do[json.RawMessage](t, c, "set_title", map[string]any{"sessionId": id, "title": "payload"})
+	harness.Do[json.RawMessage](t, c, "stop_session", map[string]any{"sessionId": id})
+	harness.Do[json.RawMessage](t, c, "resume_session", map[string]any{"sessionId": id})
+	harness.Do[json.RawMessage](t, c, "delete_session", map[string]any{"sessionId": id})
 	refused(t, c, -32000, "stop_session", map[string]any{"sessionId": "unheard-of"})
 	cli(t, s.Dir, "token", "revoke", "eve")
 	ended(t, watcher)

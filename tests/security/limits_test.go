@@ -69,12 +69,12 @@ func TestLimitsPerToken(t *testing.T) {
 	start(t, others)
 	start(t, admin)
 	// One that has ended makes room; to resume it takes room.
-	do[json.RawMessage](t, cs[0], "stop_session", map[string]any{"sessionId": won[0]})
+	harness.Do[json.RawMessage](t, cs[0], "stop_session", map[string]any{"sessionId": won[0]})
 	third := start(t, cs[0]).ID
 	refused(t, cs[0], -32005, "resume_session", map[string]any{"sessionId": won[0]})
-	do[json.RawMessage](t, others, "resume_session", map[string]any{"sessionId": won[0]}) // it is another's then
+	harness.Do[json.RawMessage](t, others, "resume_session", map[string]any{"sessionId": won[0]}) // it is another's then
 	refused(t, cs[0], -32005, "start_session", nil)
-	do[json.RawMessage](t, cs[0], "delete_session", map[string]any{"sessionId": third})
+	harness.Do[json.RawMessage](t, cs[0], "delete_session", map[string]any{"sessionId": third})
 	start(t, cs[0])
 }
 
@@ -114,7 +114,7 @@ func TestWrongTokens(t *testing.T) {
 			t.Errorf("after too many: %q", lines)
 		}
 	}
-	do[json.RawMessage](t, before, "list_sessions", nil)
+	harness.Do[json.RawMessage](t, before, "list_sessions", nil)
 	// Not where the kernel says who it is.
 	path := strings.TrimPrefix(s.Ready.Listeners[1].URL, "unix://")
 	for range 8 {
@@ -168,11 +168,11 @@ func TestSessionsKept(t *testing.T) {
 	c := as(t, s, addToken(t, s.Dir, "ann", "operator", "w"))
 	first := start(t, c).ID
 	start(t, c)
-	do[json.RawMessage](t, c, "stop_session", map[string]any{"sessionId": first})
+	harness.Do[json.RawMessage](t, c, "stop_session", map[string]any{"sessionId": first})
 	refused(t, c, -32005, "start_session", nil) // an ended one counts
-	do[json.RawMessage](t, c, "resume_session", map[string]any{"sessionId": first})
+	harness.Do[json.RawMessage](t, c, "resume_session", map[string]any{"sessionId": first})
 	start(t, as(t, s, addToken(t, s.Dir, "bob", "operator", "other")))
-	do[json.RawMessage](t, c, "delete_session", map[string]any{"sessionId": first})
+	harness.Do[json.RawMessage](t, c, "delete_session", map[string]any{"sessionId": first})
 	start(t, c)
 	refused(t, c, -32005, "start_session", nil)
 

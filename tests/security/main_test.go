@@ -90,20 +90,6 @@ func tryAs(t *testing.T, s *harness.Server, token string) (*harness.Client, erro
 	return c, nil
 }
 
-// do makes a request that must succeed and decodes its result.
-func do[T any](t *testing.T, c *harness.Client, method string, params map[string]any) T {
-	t.Helper()
-	var r T
-	raw, err := c.Call(harness.Context(t), method, params)
-	if err != nil {
-		t.Fatalf("%s %v: %v", method, params, err)
-	}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		t.Fatalf("%s answered %.300s: %v", method, raw, err)
-	}
-	return r
-}
-
 // refused makes a request that must fail with the code.
 func refused(t *testing.T, c *harness.Client, code int, method string, params map[string]any) harness.RPCError {
 	t.Helper()
@@ -131,7 +117,7 @@ func start(t *testing.T, c *harness.Client, more ...any) session {
 	for i := 0; i < len(more); i += 2 {
 		params[more[i].(string)] = more[i+1]
 	}
-	return do[struct {
+	return harness.Do[struct {
 		Session session `json:"session"`
 	}](t, c, "start_session", params).Session
 }

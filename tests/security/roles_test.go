@@ -51,7 +51,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	// Nothing that was refused happened: each start that was allowed made one session.
-	if n := len(do[[]session](t, admin, "list_sessions", nil)); n != 1+2*2+2 {
+	if n := len(harness.Do[[]session](t, admin, "list_sessions", nil)); n != 1+2*2+2 {
 		t.Errorf("%d sessions", n)
 	}
 }

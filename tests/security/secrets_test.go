@@ -149,7 +149,7 @@ func secretsAreNowhere(t *testing.T, encrypted bool) {
 	misuse(t, s, &said, []string{local, ann, gone, guess, ann + "x", ann[:len(ann)-1]})
 	c := as(t, s, ann)
 	id := start(t, c).ID
-	do[json.RawMessage](t, c, "send", map[string]any{"sessionId": id, "command": "hello"})
+	harness.Do[json.RawMessage](t, c, "send", map[string]any{"sessionId": id, "command": "hello"})
 	failures(t, c, id, &said)
 	cli(t, s.Dir, "token", "revoke", "gone")
 	for _, args := range [][]string{{"ls"}, {"token", "ls"}, {"token", "ls", "--json"}, {"events", id}, {"token", "revoke", "nobody"}} {
@@ -161,12 +161,12 @@ func secretsAreNowhere(t *testing.T, encrypted bool) {
 	if code != 4 {
 		t.Errorf("a guess on the command line: exit status %d", code)
 	}
-	echoed := do[json.RawMessage](t, c, "read_events", map[string]any{"sessionId": id, "after": 0})
+	echoed := harness.Do[json.RawMessage](t, c, "read_events", map[string]any{"sessionId": id, "after": 0})
 	said.add(string(echoed))
 	if !bytes.Contains(echoed, []byte(`"env":[`)) {
 		t.Error("the child's environment is not in its events: nothing was looked at")
 	}
-	child := do[session](t, c, "get_session", map[string]any{"sessionId": id}).PID
+	child := harness.Do[session](t, c, "get_session", map[string]any{"sessionId": id}).PID
 	for _, pid := range []int{s.PID(), child} {
 		for _, name := range []string{"cmdline", "environ"} {
 			if name == "environ" && pid == s.PID() {

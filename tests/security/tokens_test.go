@@ -21,7 +21,7 @@ func TestAddedTokenIsGoodAtOnce(t *testing.T) {
 		token := addToken(t, s.Dir, name, "operator", "default")
 		c := as(t, s, token)
 		id := start(t, c).ID
-		do[json.RawMessage](t, c, "send", map[string]any{"sessionId": id, "command": 1})
+		harness.Do[json.RawMessage](t, c, "send", map[string]any{"sessionId": id, "command": 1})
 		if out, code, errOut := tryCLI(t, s.Dir, []string{"REJOIN_TOKEN=" + token}, "ls", "--json"); code != 0 || !strings.Contains(out, id) {
 			t.Errorf("ls with the token: %d %s%s", code, out, errOut)
 		}
@@ -96,7 +96,7 @@ func TestRevokeEndsLiveConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch := as(t, s, gone)
-	do[json.RawMessage](t, watch, "server_status", nil)
+	harness.Do[json.RawMessage](t, watch, "server_status", nil)
 	deaf := harness.DialWire(t, s)
 	deaf.Authenticate(gone)
 	following := followCLI(t, s, gone, id)
@@ -120,7 +120,7 @@ func TestRevokeEndsLiveConnections(t *testing.T) {
 		t.Errorf("the revoked token again: %v", err)
 	}
 	// Nothing of the other token, nor of the session, was touched.
-	do[json.RawMessage](t, other, "send", map[string]any{"sessionId": id, "command": "still here"})
+	harness.Do[json.RawMessage](t, other, "send", map[string]any{"sessionId": id, "command": "still here"})
 	if _, err := theirs.Until(ctx, func(e harness.Event) bool { return strings.Contains(string(e.Body), "still here") }); err != nil {
 		t.Error(err)
 	}
@@ -139,7 +139,7 @@ func followCLI(t *testing.T, s *harness.Server, token, id string) <-chan int {
 	<-started
 	admin := harness.Dial(t, s)
 	harness.Eventually(t, "the follower has subscribed", func() bool {
-		return do[struct{ Subscriptions int }](t, admin, "server_status", nil).Subscriptions >= 3
+		return harness.Do[struct{ Subscriptions int }](t, admin, "server_status", nil).Subscriptions >= 3
 	})
 	return code
 }
@@ -161,11 +161,11 @@ func TestRevokeCutsAStalledReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	stalled.Pause()
-	do[json.RawMessage](t, admin, "prompt", map[string]any{"sessionId": id, "text": "flood 60000"})
+	harness.Do[json.RawMessage](t, admin, "prompt", map[string]any{"sessionId": id, "text": "flood 60000"})
 	harness.Eventually(t, "the flood is in the journal", func() bool {
-		return do[struct{ Head int }](t, admin, "get_session", map[string]any{"sessionId": id}).Head > 60000
+		return harness.Do[struct{ Head int }](t, admin, "get_session", map[string]any{"sessionId": id}).Head > 60000
 	})
-	count := func() int { return do[struct{ Connections int }](t, admin, "server_status", nil).Connections }
+	count := func() int { return harness.Do[struct{ Connections int }](t, admin, "server_status", nil).Connections }
 	if n := count(); n != 2 {
 		t.Fatalf("%d connections", n)
 	}
@@ -215,7 +215,7 @@ func TestBrokenTokenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "the log names the line", says("line 2"))
-	do[json.RawMessage](t, c, "list_sessions", nil)
+	harness.Do[json.RawMessage](t, c, "list_sessions", nil)
 	as(t, s, token)
 	if err := syscall.Kill(s.PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -262,15 +262,15 @@ func TestAuthenticateAgain(t *testing.T) {
 	s := harness.Start(t, withEcho(t, ""))
 	mine, theirs := addToken(t, s.Dir, "mine", "operator", "a"), addToken(t, s.Dir, "theirs", "observer", "b")
 	c := as(t, s, mine)
-	do[json.RawMessage](t, c, "authenticate", map[string]any{"token": mine})
-	do[json.RawMessage](t, c, "authenticate", map[string]any{"token": theirs}) // nothing is open
+	harness.Do[json.RawMessage](t, c, "authenticate", map[string]any{"token": mine})
+	harness.Do[json.RawMessage](t, c, "authenticate", map[string]any{"token": theirs}) // nothing is open
 	refused(t, c, -32003, "start_session", nil)
-	do[json.RawMessage](t, c, "authenticate", map[string]any{"token": mine})
+	harness.Do[json.RawMessage](t, c, "authenticate", map[string]any{"token": mine})
 	sub, err := c.Subscribe(harness.Context(t), start(t, c).ID, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused(t, c, -32003, "authenticate", map[string]any{"token": theirs})
-	do[json.RawMessage](t, c, "unsubscribe", map[string]any{"subscriptionId": sub.ID()})
-	do[json.RawMessage](t, c, "authenticate", map[string]any{"token": theirs})
+	harness.Do[json.RawMessage](t, c, "unsubscribe", map[string]any{"subscriptionId": sub.ID()})
+	harness.Do[json.RawMessage](t, c, "authenticate", map[string]any{"token": theirs})
 }

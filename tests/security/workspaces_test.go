@@ -39,12 +39,12 @@ func newPair(t *testing.T) *pair {
 // say sends a line that only this workspace may see, and waits for its echo.
 func (p *pair) say(t *testing.T, i int, text, commandID string) {
 	t.Helper()
-	do[json.RawMessage](t, p.c[i], "send", map[string]any{"sessionId": sameID, "command": text, "commandId": commandID})
+	harness.Do[json.RawMessage](t, p.c[i], "send", map[string]any{"sessionId": sameID, "command": text, "commandId": commandID})
 }
 
 func (p *pair) events(t *testing.T, i int) string {
 	t.Helper()
-	return string(do[json.RawMessage](t, p.c[i], "read_events", map[string]any{"sessionId": sameID, "after": 0}))
+	return string(harness.Do[json.RawMessage](t, p.c[i], "read_events", map[string]any{"sessionId": sameID, "after": 0}))
 }
 
 // Two workspaces with the same session id and the same command ids are two of
@@ -62,15 +62,15 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 			if strings.Count(events, own) != 2 || strings.Contains(events, foreign) {
 				t.Errorf("%s: the events of workspace %d: %s", when, i, events)
 			}
-			stderr := do[struct{ Text string }](t, p.c[i], "read_stderr", map[string]any{"sessionId": sameID}).Text
+			stderr := harness.Do[struct{ Text string }](t, p.c[i], "read_stderr", map[string]any{"sessionId": sameID}).Text
 			if !strings.Contains(stderr, own) || strings.Contains(stderr, foreign) {
 				t.Errorf("%s: the stderr of workspace %d: %q", when, i, stderr)
 			}
-			list := do[[]session](t, p.c[i], "list_sessions", nil)
+			list := harness.Do[[]session](t, p.c[i], "list_sessions", nil)
 			if len(list) != 1 || list[0].Title != "of "+[]string{"a", "b"}[i] {
 				t.Errorf("%s: workspace %d lists %+v", when, i, list)
 			}
-			snap := string(do[json.RawMessage](t, p.c[i], "get_snapshot", map[string]any{"sessionId": sameID}))
+			snap := string(harness.Do[json.RawMessage](t, p.c[i], "get_snapshot", map[string]any{"sessionId": sameID}))
 			if strings.Contains(snap, "of "+[]string{"b", "a"}[i]) {
 				t.Errorf("%s: the state of workspace %d: %s", when, i, snap)
 			}
@@ -80,7 +80,7 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 		ok := true
 		for i := range p.c {
 			ok = ok && strings.Count(p.events(t, i), "secret of") == 2 &&
-				do[struct{ Text string }](t, p.c[i], "read_stderr", map[string]any{"sessionId": sameID}).Text != ""
+				harness.Do[struct{ Text string }](t, p.c[i], "read_stderr", map[string]any{"sessionId": sameID}).Text != ""
 		}
 		return ok
 	})
@@ -89,7 +89,7 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 		if env := p.events(t, i); !strings.Contains(env, `"REJOIN_SESSION=`+ws+`/`+sameID+`"`) {
 			t.Errorf("the child of %s has another mark: %s", ws, env)
 		}
-		again := do[struct{ Duplicate bool }](t, p.c[i], "send", map[string]any{"sessionId": sameID, "command": "secret of " + ws, "commandId": "cmd-1"})
+		again := harness.Do[struct{ Duplicate bool }](t, p.c[i], "send", map[string]any{"sessionId": sameID, "command": "secret of " + ws, "commandId": "cmd-1"})
 		if !again.Duplicate {
 			t.Error("a repetition is new")
 		}
@@ -118,7 +118,7 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 	}
 	check("after a kill")
 	for i := range p.c {
-		do[json.RawMessage](t, p.c[i], "resume_session", map[string]any{"sessionId": sameID})
+		harness.Do[json.RawMessage](t, p.c[i], "resume_session", map[string]any{"sessionId": sameID})
 	}
 
 	// What is done to one is not done to the other.
@@ -127,8 +127,8 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do[json.RawMessage](t, p.c[0], "stop_session", map[string]any{"sessionId": sameID})
-	do[json.RawMessage](t, p.c[0], "delete_session", map[string]any{"sessionId": sameID})
+	harness.Do[json.RawMessage](t, p.c[0], "stop_session", map[string]any{"sessionId": sameID})
+	harness.Do[json.RawMessage](t, p.c[0], "delete_session", map[string]any{"sessionId": sameID})
 	refused(t, p.c[0], -32000, "get_session", map[string]any{"sessionId": sameID})
 	for n, dir := range dirs[0] {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -138,7 +138,7 @@ func TestTheSameIDInTwoWorkspaces(t *testing.T) {
 			t.Errorf("of the other one: %v", err)
 		}
 	}
-	if got := do[session](t, p.c[1], "get_session", map[string]any{"sessionId": sameID}); got.State != "running" || got.Title != "of b" {
+	if got := harness.Do[session](t, p.c[1], "get_session", map[string]any{"sessionId": sameID}); got.State != "running" || got.Title != "of b" {
 		t.Errorf("the other one is %+v", got)
 	}
 	p.say(t, 1, "still there", "cmd-2")
@@ -184,7 +184,7 @@ func TestForeignSessionsDoNotExist(t *testing.T) {
 		})
 	}
 	refused(t, p.c[0], -32000, "list_sessions", map[string]any{"before": theirs})
-	if got := do[session](t, p.c[1], "get_session", map[string]any{"sessionId": theirs}); got.State != "running" || got.Title != "" {
+	if got := harness.Do[session](t, p.c[1], "get_session", map[string]any{"sessionId": theirs}); got.State != "running" || got.Title != "" {
 		t.Errorf("somebody got at it: %+v", got)
 	}
 	start(t, p.c[0], "sessionId", theirs) // the id is free here
@@ -215,7 +215,7 @@ func TestCountsTellNothing(t *testing.T) {
 		}
 		p.say(t, 1, fmt.Sprint("line ", i), fmt.Sprint("line-", i))
 	}
-	do[json.RawMessage](t, p.c[1], "delete_session", map[string]any{"sessionId": "busy-0"})
+	harness.Do[json.RawMessage](t, p.c[1], "delete_session", map[string]any{"sessionId": "busy-0"})
 	for line := ""; !strings.Contains(line, `"head":17,`); { // of the session that was told five lines
 		line = other.Line()
 	}
@@ -240,7 +240,7 @@ func TestCountsTellNothing(t *testing.T) {
 	if got := answer(); !strings.Contains(got, `"subscriptionId":2,`) {
 		t.Errorf("the next subscription: %s", got)
 	}
-	theirs := do[struct{ Connections, Subscriptions int }](t, p.c[1], "server_status", nil)
+	theirs := harness.Do[struct{ Connections, Subscriptions int }](t, p.c[1], "server_status", nil)
 	if theirs.Connections != 7 || theirs.Subscriptions != 16 {
 		t.Errorf("the other workspace counts %+v", theirs)
 	}
@@ -260,7 +260,7 @@ func TestNamesAreTheTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do[json.RawMessage](t, ann, "prompt", map[string]any{"sessionId": id, "text": "tool"})
+	harness.Do[json.RawMessage](t, ann, "prompt", map[string]any{"sessionId": id, "text": "tool"})
 	type state struct {
 		State struct {
 			Pending []struct {
@@ -270,11 +270,11 @@ func TestNamesAreTheTokens(t *testing.T) {
 	}
 	var asks state
 	harness.Eventually(t, "the agent asks", func() bool {
-		asks = do[state](t, ann, "get_snapshot", map[string]any{"sessionId": id})
+		asks = harness.Do[state](t, ann, "get_snapshot", map[string]any{"sessionId": id})
 		return len(asks.State.Pending) == 1
 	})
 	answer := map[string]any{"sessionId": id, "interactionId": asks.State.Pending[0].InteractionID, "outcome": "allow"}
-	do[json.RawMessage](t, bob, "respond", answer)
+	harness.Do[json.RawMessage](t, bob, "respond", answer)
 	if e := refused(t, ann, -32008, "respond", answer); e.Data.ResolvedBy != "bob" {
 		t.Errorf("resolved by %q", e.Data.ResolvedBy)
 	}

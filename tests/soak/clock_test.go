@@ -136,10 +136,9 @@ func (s *soak) jumpClock() {
 	for _, by := range []time.Duration{-time.Hour, 2 * time.Hour, 0} {
 		s.clock.set(s.t, by)
 		s.flowing(c, s.flows(c), "after the clock moved to "+by.String())
-		var pong struct {
+		pong := harness.Do[struct {
 			TS int64 `json:"ts"`
-		}
-		s.call(c, "ping", nil, &pong)
+		}](s.t, c, "ping", nil)
 		if off := time.UnixMilli(pong.TS).Sub(time.Now().Add(by)).Abs(); off > 10*time.Minute {
 			s.t.Fatalf("the server's clock is %v away from where it was set", off)
 		}

@@ -1,8 +1,6 @@
 package soak_test
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -92,7 +90,7 @@ func (s *soak) damage(older bool, do func([]stored) harm) {
 func (s *soak) candidates(all []stored, older bool) (some []stored) {
 	s.t.Helper()
 	for _, r := range all {
-		mine := slices.ContainsFunc(s.world, func(u *subject) bool { return u.session == r.session })
+		mine := slices.ContainsFunc(s.world, func(u *subject) bool { return u.Session == r.session })
 		if mine && r.newest != older && (older || !r.last) {
 			some = append(some, r)
 		}
@@ -153,11 +151,11 @@ func (s *soak) fillBlock() {
 	s.t.Helper()
 	const lines = 4800 // of 2 KB that do not pack; a block has 8 MiB
 	c := harness.Dial(s.t, s.server)
-	u := s.pick("flood")
-	from := u.info(c).Head
-	u.give(c, model.Order{Type: "noise", N: lines})
-	s.until("a block is full", func() (done bool, sum uint64) {
-		head := u.info(c).Head
+	u := s.pick(model.Flood)
+	from := u.Info(c).Head
+	u.Give(c, model.Order{Type: "noise", N: lines})
+	s.site.Until("a block is full", func() (done bool, sum uint64) {
+		head := u.Info(c).Head
 		return head >= from+lines, head
 	})
 	s.flowing(c, s.flows(c), "after a block was filled")
@@ -175,7 +173,7 @@ func (s *soak) log() string {
 // endOf is the last event of the session that is on disk.
 func (u *subject) endOf(all []stored) (seq uint64) {
 	for _, r := range all {
-		if r.session == u.session {
+		if r.session == u.Session {
 			seq = max(seq, r.end)
 		}
 	}
@@ -187,11 +185,11 @@ func (u *subject) endOf(all []stored) (seq uint64) {
 // everything else is there as it was.
 func (u *subject) damaged(c *harness.Client, h harm, reboot bool) {
 	u.s.t.Helper()
-	was := &u.logs[len(u.logs)-1]
+	was := &u.Logs[len(u.Logs)-1]
 	head, end := was.Head(), was.Head()
 	var lost []model.Loss
 	for _, r := range h.lost {
-		if r.session != u.session {
+		if r.session != u.Session {
 			continue
 		}
 		if n := len(lost); n > 0 && lost[n-1].To+1 == r.base {
@@ -203,53 +201,20 @@ func (u *subject) damaged(c *harness.Client, h harm, reboot bool) {
 			end = lost[len(lost)-1].From - 1
 		}
 	}
-	u.losses = append(u.losses, lost...)
-	i := u.info(c)
+	u.Losses = append(u.Losses, lost...)
+	i := u.Info(c)
 	if begun := i.Epoch != was.Epoch; begun != (reboot || end < head) {
-		u.s.t.Fatalf("broke the failure table: %s; session %s was in epoch %s up to %d, lost are %v, it is in epoch %s", h.what, u.session, was.Epoch, head, lost, i.Epoch)
+		u.s.t.Fatalf("broke the failure table: %s; session %s was in epoch %s up to %d, lost are %v, it is in epoch %s", h.what, u.Session, was.Epoch, head, lost, i.Epoch)
 	} else if !begun {
-		u.recheck(c)
+		u.Recheck(c)
 		return
 	}
-	next := model.Log{Epoch: i.Epoch, Floor: i.Floor}
-	if _, err := model.ReadMore(u.s.t.Context(), c, u.session, &next); err != nil {
-		u.s.t.Fatal(err)
-	}
-	var b struct {
-		PreviousHead uint64 `json:"previousHead"`
-		Reason       string `json:"reason"`
-	}
-	if len(next.Events) == 0 || json.Unmarshal(next.Events[0].Body, &b) != nil {
-		u.s.t.Fatalf("epoch %s of %s begins with nothing", i.Epoch, u.session)
-	}
+	b := u.beginning(c, i)
 	reasons := []string{"damaged", "rolled_back"}
 	if reboot {
 		reasons = []string{"unclean_boot"}
 	}
 	if b.PreviousHead != end || !slices.Contains(reasons, b.Reason) {
-		u.s.t.Fatalf("broke the failure table: %s; session %s has %d left of %d, its epoch begins with %s", h.what, u.session, end, head, next.Events[0].Body)
+		u.s.t.Fatalf("broke the failure table: %s; session %s has %d left of %d, its epoch begins with %+v", h.what, u.Session, end, head, b)
 	}
-}
-
-// readAcross reads a log to its end. What known has of a loss is put in its
-// place; every loss must be met, and nothing else.
-func (u *subject) readAcross(c *harness.Client, l, known *model.Log) error {
-	for {
-		_, err := model.ReadMore(u.s.t.Context(), c, u.session, l)
-		if err == nil {
-			break
-		}
-		var refused *harness.RPCError
-		if !errors.As(err, &refused) || refused.Code != -32010 {
-			return err
-		}
-		i := slices.IndexFunc(u.losses, func(x model.Loss) bool { return x.Epoch == l.Epoch && x.From == l.Head()+1 })
-		if i < 0 {
-			return fmt.Errorf("broke I-J2: event %d of %s is not lost, and cannot be read (lost are %v): %w", l.Head()+1, u.session, u.losses, err)
-		}
-		for seq := u.losses[i].From; seq <= u.losses[i].To; seq++ {
-			l.Events = append(l.Events, *known.At(seq))
-		}
-	}
-	return nil
 }

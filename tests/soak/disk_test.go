@@ -89,16 +89,16 @@ func (s *soak) reboot() {
 	s.otherBoot()
 	old := map[string]string{}
 	for _, u := range s.world {
-		if len(u.logs) > 0 {
-			old[u.session] = u.logs[len(u.logs)-1].Epoch
+		if len(u.Logs) > 0 {
+			old[u.Session] = u.Logs[len(u.Logs)-1].Epoch
 		}
 	}
 	s.start()
 	c := harness.Dial(s.t, s.server)
 	for _, u := range s.world {
-		i := u.info(c)
-		if was := old[u.session]; was != "" && (i.Epoch == was) != (level == "always") {
-			s.t.Fatalf("after another boot at durability %s session %s is in epoch %s, before in %s", level, u.session, i.Epoch, was)
+		i := u.Info(c)
+		if was := old[u.Session]; was != "" && (i.Epoch == was) != (level == "always") {
+			s.t.Fatalf("after another boot at durability %s session %s is in epoch %s, before in %s", level, u.Session, i.Epoch, was)
 		}
 		u.cutAt(c)
 	}
@@ -140,7 +140,7 @@ func (s *soak) readCopy() {
 	copied.Run("--durability", "20ms")
 	c := harness.Dial(s.t, copied)
 	for _, u := range s.world {
-		u.readLog(c)
+		u.ReadLog(c)
 	}
 	if err := c.Close(); err != nil {
 		s.t.Fatal(err)
@@ -155,30 +155,39 @@ func (s *soak) readCopy() {
 // its recovery.
 func (u *subject) cutAt(c *harness.Client) {
 	u.s.t.Helper()
-	i := u.info(c)
-	if len(u.logs) == 0 || u.logs[len(u.logs)-1].Epoch == i.Epoch {
+	i := u.Info(c)
+	if len(u.Logs) == 0 || u.Logs[len(u.Logs)-1].Epoch == i.Epoch {
 		return
 	}
-	next := model.Log{Epoch: i.Epoch, Floor: i.Floor}
-	if _, err := model.ReadMore(u.s.t.Context(), c, u.session, &next); err != nil {
+	u.dropAfter(u.beginning(c, i).PreviousHead)
+}
+
+// opening is how an epoch that follows another begins.
+type opening struct {
+	PreviousHead uint64 `json:"previousHead"`
+	Reason       string `json:"reason"`
+}
+
+// beginning of the epoch that the session is in.
+func (u *subject) beginning(c *harness.Client, i model.SessionInfo) (b opening) {
+	u.s.t.Helper()
+	l := model.Log{Epoch: i.Epoch, Floor: i.Floor}
+	if _, err := model.ReadMore(u.s.t.Context(), c, u.Session, &l); err != nil {
 		u.s.t.Fatal(err)
 	}
-	var b struct {
-		PreviousHead uint64 `json:"previousHead"`
+	if len(l.Events) == 0 || json.Unmarshal(l.Events[0].Body, &b) != nil {
+		u.s.t.Fatalf("epoch %s of %s begins with nothing", i.Epoch, u.Session)
 	}
-	if len(next.Events) == 0 || json.Unmarshal(next.Events[0].Body, &b) != nil {
-		u.s.t.Fatalf("epoch %s of %s begins with nothing", i.Epoch, u.session)
-	}
-	u.dropAfter(b.PreviousHead)
+	return b
 }
 
 // dropAfter takes from the log what comes after an event, which must be nothing
 // but the recovery of the copy.
 func (u *subject) dropAfter(seq uint64) {
 	u.s.t.Helper()
-	was := &u.logs[len(u.logs)-1]
+	was := &u.Logs[len(u.Logs)-1]
 	if was.Head() < seq {
-		u.s.t.Fatalf("broke I-J2: the disk has %d events of %s, its copy shows %d", seq, u.session, was.Head())
+		u.s.t.Fatalf("broke I-J2: the disk has %d events of %s, its copy shows %d", seq, u.Session, was.Head())
 	}
 	for was.Head() > seq {
 		last := &was.Events[len(was.Events)-1]
@@ -196,7 +205,7 @@ func (s *soak) fullDisk() {
 	c := harness.Dial(s.t, s.server)
 	runs := make([]uint64, len(s.world))
 	for i, u := range s.world {
-		runs[i] = u.info(c).Run
+		runs[i] = u.Info(c).Run
 	}
 	filler := filepath.Join(s.data.path, "filler")
 	f, err := os.Create(filler)
@@ -221,8 +230,8 @@ func (s *soak) fullDisk() {
 	}
 	harness.Eventually(s.t, "the journal is well again", func() bool { return s.journal(c) == "ok" })
 	for i, u := range s.world {
-		if now := u.info(c); now.State != "running" || now.Run != runs[i] {
-			s.t.Fatalf("broke the failure table: after a full disk session %s is %+v", u.session, now)
+		if now := u.Info(c); now.State != "running" || now.Run != runs[i] {
+			s.t.Fatalf("broke the failure table: after a full disk session %s is %+v", u.Session, now)
 		}
 	}
 }
@@ -230,13 +239,12 @@ func (s *soak) fullDisk() {
 // journal is the state of the journal.
 func (s *soak) journal(c *harness.Client) string {
 	s.t.Helper()
-	s.check()
-	var r struct {
+	s.site.Check()
+	r := harness.Do[struct {
 		Journal struct {
 			State string `json:"state"`
 		} `json:"journal"`
-	}
-	s.call(c, "server_status", nil, &r)
+	}](s.t, c, "server_status", nil)
 	if r.Journal.State == "" {
 		s.t.Fatal("server_status says nothing of the journal")
 	}

@@ -67,7 +67,7 @@ func (s *soak) faults() []fault {
 
 // hold keeps a fault up for a while.
 func (s *soak) hold(least, most time.Duration) {
-	pause(s.t.Context(), least+time.Duration(s.rng.Int64N(int64(most-least))))
+	harness.Pause(s.t.Context(), least+time.Duration(s.rng.Int64N(int64(most-least))))
 }
 
 // killServer: SIGKILL, somewhere.
@@ -81,19 +81,16 @@ func (s *soak) killServer() {
 // killByChild: SIGKILL by a child that has just read a command.
 func (s *soak) killByChild() {
 	s.t.Helper()
-	u := s.pick("flood", "chatty", "echo")
+	u := s.pick(model.Flood, model.Chatty, model.Echo)
 	c := harness.Dial(s.t, s.server)
-	w := u.writers[0]
-	w.mu.Lock()
-	x := w.order(model.Order{Type: "kill"})
-	w.mu.Unlock()
-	for x.settled.Load() == false {
-		if err := tolerate(w.send(harness.Context(s.t), c, x)); err != nil {
+	x := u.Order(model.Order{Type: "kill"})
+	for x.Settled.Load() == false {
+		if err := model.Tolerate(u.Send(harness.Context(s.t), c, x)); err != nil {
 			s.t.Fatal(err)
 		}
 		select {
 		case <-s.server.Exited():
-			x.settled.Store(true)
+			x.Settled.Store(true)
 		default:
 		}
 	}
@@ -105,7 +102,7 @@ func (s *soak) killByChild() {
 func (s *soak) killed() {
 	s.t.Helper()
 	harness.Eventually(s.t, "the server is killed", func() bool {
-		s.check()
+		s.site.Check()
 		return !s.server.Alive()
 	})
 	if !s.server.Killed() {
@@ -141,17 +138,17 @@ func (s *soak) killChild() {
 	s.t.Helper()
 	u := s.pick(kindsOf...)
 	c := harness.Dial(s.t, s.server)
-	i := u.info(c)
+	i := u.Info(c)
 	if i.PID == nil {
-		s.t.Fatalf("session %s has no child: %+v", u.session, i)
+		s.t.Fatalf("session %s has no child: %+v", u.Session, i)
 	}
-	u.dead[i.Run] = true
+	u.Dead[i.Run] = true
 	if err := syscall.Kill(*i.PID, syscall.SIGKILL); err != nil {
 		s.t.Fatalf("kill child %d: %v", *i.PID, err)
 	}
 	harness.Eventually(s.t, "the session whose child was killed has ended", func() bool {
-		s.check()
-		return u.info(c).State == "exited"
+		s.site.Check()
+		return u.Info(c).State == "exited"
 	})
 }
 
@@ -161,8 +158,8 @@ func (s *soak) terminate() {
 	c := harness.Dial(s.t, s.server)
 	runs := make([]uint64, len(s.world))
 	for i, u := range s.world {
-		runs[i] = u.info(c).Run
-		u.burst(c)
+		runs[i] = u.Info(c).Run
+		u.Burst(c)
 	}
 	if code := s.server.Term(); code != 0 {
 		s.t.Fatalf("the server ended with status %d\n%s", code, s.server.LogTail())
@@ -170,11 +167,11 @@ func (s *soak) terminate() {
 	s.start()
 	c = harness.Dial(s.t, s.server)
 	for i, u := range s.world {
-		u.orphans = harness.MarkedBy("REJOIN_SESSION", u.session)
-		if now := u.info(c); now.State != "exited" || now.Run != runs[i] {
-			s.t.Fatalf("broke the failure table: after SIGTERM session %s is %+v", u.session, now)
+		u.Orphans = harness.MarkedBy("REJOIN_SESSION", u.Session)
+		if now := u.Info(c); now.State != "exited" || now.Run != runs[i] {
+			s.t.Fatalf("broke the failure table: after SIGTERM session %s is %+v", u.Session, now)
 		}
-		u.validate(c, false, runs[i], true)
+		u.Validate(c, false, runs[i], true)
 	}
 }
 
@@ -234,12 +231,12 @@ func (s *soak) stalledReaders() {
 	var all []stalled
 	for _, u := range s.world {
 		for range each {
-			tap := u.rec.Tap(u.kind+"-stalled", "tcp", model.Asked{Replay: true})
-			c, err := s.connect(harness.Context(s.t), "tcp", 4096, tap)
+			tap := u.Rec.Tap(u.Kind+"-stalled", "tcp", model.Asked{Replay: true})
+			c, err := s.site.Connect(harness.Context(s.t), "tcp", 4096, tap)
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			st, err := c.SubscribeFunc(harness.Context(s.t), u.session, map[string]any{"after": 0}, func(harness.Event) {})
+			st, err := c.SubscribeFunc(harness.Context(s.t), u.Session, map[string]any{"after": 0}, func(harness.Event) {})
 			if err != nil {
 				s.t.Fatal(err)
 			}
@@ -267,13 +264,13 @@ func (s *soak) flood() {
 	s.t.Helper()
 	const lines = 5000
 	c := harness.Dial(s.t, s.server)
-	u := s.pick("flood")
-	from := u.info(c).Head
+	u := s.pick(model.Flood)
+	from := u.Info(c).Head
 	since := s.flows(c)
-	u.give(c, model.Order{Type: "burst", N: lines})
+	u.Give(c, model.Order{Type: "burst", N: lines})
 	s.flowing(c, since, "during a flood")
 	harness.Eventually(s.t, "the flood is in the log", func() bool {
-		s.check()
-		return u.info(c).Head >= from+lines
+		s.site.Check()
+		return u.Info(c).Head >= from+lines
 	})
 }

@@ -53,7 +53,7 @@ func (r *report) add(w row) {
 func (r *report) note(text string) { r.notes = append(r.notes, text) }
 
 // judged keeps the newest counts of a session.
-func (r *report) judged(session string, h *model.History) {
+func (r *report) judged(u *model.Subject, h *model.History) {
 	var c counts
 	for i := range h.Logs {
 		c.events += len(h.Logs[i].Events)
@@ -69,7 +69,7 @@ func (r *report) judged(session string, h *model.History) {
 		c.lines += len(b.Printed)
 	}
 	c.states = h.Folded()
-	r.sessions[session] = c
+	r.sessions[u.Session] = c
 }
 
 func (r *report) print() {
@@ -81,6 +81,9 @@ func (r *report) print() {
 		all.answers += c.answers
 		all.states += c.states
 		all.lines += c.lines
+	}
+	if all.states == 0 {
+		r.t.Error("no state that a client was shown was compared with the fold of its log (I-S2)")
 	}
 	fmt.Printf("\n%d rounds, %d sessions, 0 broken promises\n", r.rounds, len(r.sessions))
 	fmt.Printf("%d events in the logs, %d lines in the children's books, %d frames seen by clients, %d commands with %d answers, %d states compared\n",

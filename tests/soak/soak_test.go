@@ -5,14 +5,12 @@ package soak_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,18 +20,18 @@ import (
 )
 
 const (
+	eventLimit       = 1 << 20 // --max-event-bytes of the server
 	roundsShort      = 14
 	roundsPerSession = 5
 	flowEvents       = 25 // per session and round before a fault, and after it
 	flowAcks         = 3  // likewise, of all writers of a session
-	runsMax          = 64 // of a session: its starts, recoveries and resumes are fewer
 )
 
 // durabilities are drawn for every start of the server.
 var durabilities = []string{"always", "20ms"}
 
 // kindsOf are the sessions of a world.
-var kindsOf = []string{"flood", "chatty", "echo", "demo"}
+var kindsOf = []string{model.Flood, model.Chatty, model.Echo, model.Demo}
 
 // Environment: SOAK_ROUNDS, SOAK_SEED, SOAK_FAULTS (names with commas; all), and
 // REJOIN_BIN for another binary.
@@ -75,7 +73,7 @@ func setting(t *testing.T, name string, preset int) int {
 // soak is the state over all rounds.
 type soak struct {
 	t      *testing.T
-	seed   int
+	site   *model.Site
 	rng    *rand.Rand
 	books  string // folder of the children's books
 	data   *disk
@@ -87,21 +85,23 @@ type soak struct {
 	token  string
 	proxy  *harness.Proxy
 	level  string // durability of the running server
-	names  int    // of command ids
 	world  []*subject
 	lived  int         // rounds of world
 	trap   atomic.Bool // the next acknowledgement of a new command kills the server
 	report *report
+}
 
-	mu       sync.Mutex
-	breaches []error
+// subject is one of the world's, with what is done to this server.
+type subject struct {
+	*model.Subject
+	s *soak
 }
 
 func newSoak(t *testing.T, seed int) *soak {
 	t.Helper()
 	dir := t.TempDir()
 	s := &soak{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 1)),
+		t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)),
 		books: filepath.Join(dir, "books"), socket: filepath.Join(dir, "s"), report: newReport(t),
 	}
 	if err := os.Mkdir(s.books, 0o700); err != nil {
@@ -118,12 +118,19 @@ func newSoak(t *testing.T, seed int) *soak {
 	_, s.direct = s.server.Addr()
 	s.token = s.server.Token()
 	s.proxy = harness.NewProxy(t, s.direct)
+	s.site = &model.Site{
+		T: t, Seed: seed, Again: fmt.Sprintf("SOAK_SEED=%d", seed), Books: s.books, Demo: []string{s.bin, "demo-agent", "--pace", "0"},
+		EventLimit: eventLimit, Secrets: []string{s.token}, Transports: []string{"tcp", "unix", "proxy"},
+		Connect: s.connect, Acked: s.acked, Judged: s.report.judged,
+	}
 	t.Cleanup(func() { // also when a round fails
 		for _, u := range s.world {
-			u.end()
+			u.End()
 		}
-		if t.Failed() {
-			s.explain()
+		for _, u := range s.world {
+			if t.Failed() {
+				u.Explain()
+			}
 		}
 	})
 	return s
@@ -152,108 +159,32 @@ func (s *soak) connect(ctx context.Context, transport string, rcvbuf int, tap fu
 	return harness.ConnectTap(ctx, network, address, s.token, rcvbuf, tap)
 }
 
-// call makes a request that must succeed.
-func (s *soak) call(c *harness.Client, method string, params, result any) {
-	s.t.Helper()
-	raw, err := c.Call(harness.Context(s.t), method, params)
-	if err != nil {
-		s.t.Fatalf("%s: %v", method, err)
+// acked kills the server where the trap is set.
+func (s *soak) acked(*model.Subject) error {
+	if s.trap.CompareAndSwap(true, false) {
+		return s.server.KillNow()
 	}
-	if result == nil {
-		return
-	}
-	if err := json.Unmarshal(raw, result); err != nil {
-		s.t.Fatalf("%s answered %.300s: %v", method, raw, err)
-	}
+	return nil
 }
 
-// broke notes a breach that a client met.
-func (s *soak) broke(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.breaches = append(s.breaches, err)
-}
-
-// check fails the test at once when a client met a breach.
-func (s *soak) check() {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, err := range s.breaches {
-		s.t.Error(err)
-	}
-	if len(s.breaches) > 0 {
-		s.t.Fatalf("run again with SOAK_SEED=%d", s.seed)
-	}
-}
-
-// explain has the model judge what can be judged of a round that failed.
-func (s *soak) explain() {
-	s.t.Helper()
-	for _, u := range s.world {
-		h := u.rec.History()
-		h.Logs, h.Losses = u.logs, u.losses
-		if u.booked() {
-			books, err := model.ReadBooks(s.books, u.session, runsMax, func(uint64) bool { return false })
-			if err != nil {
-				s.t.Error(err)
-			}
-			h.Books, h.Booked = books, true
-		}
-		if err := h.ValidatePart(); err != nil {
-			s.t.Error(err)
-		}
-	}
-}
-
-// flow is how much was stored and acknowledged for one session.
-type flow struct {
-	head uint64
-	acks int64
-}
-
-func (s *soak) flows(c *harness.Client) []flow {
-	s.t.Helper()
-	all := make([]flow, len(s.world))
+// subjects are those of the world as the model knows them.
+func (s *soak) subjects() []*model.Subject {
+	all := make([]*model.Subject, len(s.world))
 	for i, u := range s.world {
-		all[i] = flow{u.info(c).Head, u.acks.Load()}
+		all[i] = u.Subject
 	}
 	return all
 }
 
-// flowing waits until every session has stored and acknowledged enough since.
-func (s *soak) flowing(c *harness.Client, since []flow, when string) (events uint64, acks int64) {
+func (s *soak) flows(c *harness.Client) []model.Flow {
 	s.t.Helper()
-	s.until(fmt.Sprintf("%d events and %d acknowledgements of every session %s", flowEvents, flowAcks, when), func() (enough bool, sum uint64) {
-		events, acks, enough = 0, 0, true
-		for i, now := range s.flows(c) {
-			e, a := now.head-since[i].head, now.acks-since[i].acks
-			enough = enough && e >= flowEvents && a >= flowAcks
-			events, acks = events+e, acks+a
-		}
-		return enough, uint64(acks)
-	})
-	return events, acks
+	return model.Flows(c, s.subjects())
 }
 
-// until waits until cond is done; it gives up when nothing has moved for as long
-// as nothing can take: sum is what moves.
-func (s *soak) until(what string, cond func() (done bool, sum uint64)) {
+// flowing waits until every session has stored and acknowledged enough since.
+func (s *soak) flowing(c *harness.Client, since []model.Flow, when string) (events uint64, acks int64) {
 	s.t.Helper()
-	var last uint64
-	for {
-		moved := false
-		harness.Eventually(s.t, what, func() bool {
-			s.check()
-			done, sum := cond()
-			moved = !done && sum != last
-			last = sum
-			return done || moved
-		})
-		if !moved {
-			return
-		}
-	}
+	return s.site.Flowing(c, s.subjects(), since, flowEvents, flowAcks, when)
 }
 
 // round brings everything into motion, strikes, sees it move again, and judges.
@@ -265,7 +196,7 @@ func (s *soak) round(n int, f fault) {
 	c := harness.Dial(s.t, s.server)
 	if s.world == nil {
 		for _, kind := range kindsOf {
-			s.world = append(s.world, s.newSubject(c, kind))
+			s.world = append(s.world, &subject{s.site.Start(c, kind, nil), s})
 		}
 	}
 	began := time.Now()
@@ -276,17 +207,17 @@ func (s *soak) round(n int, f fault) {
 	f.strike(s)
 	c = harness.Dial(s.t, s.server)
 	for _, u := range s.world {
-		u.resume(c)
+		u.Resume(c)
 	}
 	struck := s.flows(c)
 	s.move(c)
 	r.eventsAfter, r.acksAfter = s.flowing(c, struck, "after "+f.name)
 	for _, u := range s.world {
-		u.calm(c)
+		u.Calm(c)
 	}
 	for _, u := range s.world {
-		u.settle(c)
-		u.validate(c, true, u.info(c).Run, false)
+		u.Settle(c)
+		u.Validate(c, true, u.Info(c).Run, false)
 	}
 	s.lived++
 	r.took = time.Since(began)
@@ -297,8 +228,7 @@ func (s *soak) round(n int, f fault) {
 func (s *soak) move(c *harness.Client) {
 	s.t.Helper()
 	for _, u := range s.world {
-		u.level.Store(talking)
-		u.steady(c)
+		u.Move(c)
 	}
 }
 
@@ -307,7 +237,7 @@ func (s *soak) renew() {
 	s.t.Helper()
 	c := harness.Dial(s.t, s.server)
 	for _, u := range s.world {
-		u.stop(c)
+		u.Stop(c)
 	}
 	s.world, s.lived = nil, 0
 }
@@ -324,13 +254,13 @@ func (s *soak) recovered() {
 	s.t.Helper()
 	c := harness.Dial(s.t, s.server)
 	for _, u := range s.world {
-		u.orphans = harness.MarkedBy("REJOIN_SESSION", u.session)
-		i := u.info(c)
+		u.Orphans = harness.MarkedBy("REJOIN_SESSION", u.Session)
+		i := u.Info(c)
 		if i.State != "interrupted" {
-			s.t.Fatalf("broke the failure table: after the death of the server session %s is %+v", u.session, i)
+			s.t.Fatalf("broke the failure table: after the death of the server session %s is %+v", u.Session, i)
 		}
-		u.dead[i.Run] = true
-		u.validate(c, false, i.Run, false)
+		u.Dead[i.Run] = true
+		u.Validate(c, false, i.Run, false)
 	}
 }
 
@@ -338,7 +268,7 @@ func (s *soak) recovered() {
 func (s *soak) pick(kinds ...string) *subject {
 	var some []*subject
 	for _, u := range s.world {
-		if slices.Contains(kinds, u.kind) {
+		if slices.Contains(kinds, u.Kind) {
 			some = append(some, u)
 		}
 	}

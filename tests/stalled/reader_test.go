@@ -94,6 +94,9 @@ func (r *reader) drain(to uint64) error {
 	return nil
 }
 
+// digest names every byte of events so far.
+func (r *reader) digest() string { return fmt.Sprintf("%x", r.sum.Sum(nil)) }
+
 func number(b []byte) (uint64, error) {
 	end := bytes.IndexFunc(b, func(c rune) bool { return c < '0' || c > '9' })
 	return strconv.ParseUint(string(b[:max(end, 0)]), 10, 64)

@@ -47,6 +47,10 @@ func (r *registry) Update(_ context.Context, k protocol.Key, run protocol.Run, c
 	return nil
 }
 
+func (r *registry) Confirm(ctx context.Context, k protocol.Key, run protocol.Run) error {
+	return r.Update(ctx, k, run, func(*protocol.SessionRecord) {})
+}
+
 func (r *registry) Deleted(context.Context, protocol.Key) (bool, error) { return false, nil }
 
 func (r *registry) put(rec protocol.SessionRecord) {
@@ -67,13 +71,22 @@ func (r *registry) setRefuse(err error) {
 	r.refuse = err
 }
 
-// host is a worker on a journal of its own.
+// records is a registry that a test may write to.
+type records interface {
+	worker.Registry
+	put(rec protocol.SessionRecord)
+	get(k protocol.Key) protocol.SessionRecord
+}
+
+// host is a worker with what it needs.
 type host struct {
-	tb   testing.TB
-	dir  string
-	node *journal.Node
-	reg  *registry
-	stop func() // ends the worker; idempotent
+	tb    testing.TB
+	dir   string
+	owner string // the worker's bus address
+	node  *journal.Node
+	reg   records
+	own   *registry // reg, of a worker on a journal of its own
+	stop  func()    // ends the worker; idempotent
 }
 
 var adapters = map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}, "pi": pi.Adapter{}}
@@ -90,7 +103,8 @@ func newHost(tb testing.TB, c hostConfig) *host {
 		c.maxBytes = 256 << 20
 	}
 	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
-	h := &host{tb: tb, dir: tb.TempDir(), reg: &registry{records: make(map[protocol.Key]protocol.SessionRecord)}}
+	h := &host{tb: tb, dir: tb.TempDir(), owner: "w1", own: &registry{records: make(map[protocol.Key]protocol.SessionRecord)}}
+	h.reg = h.own
 	node, err := journal.Start(harness.Context(tb), journal.Config{
 		Dir: h.dir, Durability: journal.Durability{Interval: 500 * time.Millisecond}, MaxBytes: c.maxBytes, Logger: log,
 	})
@@ -122,11 +136,16 @@ func newHost(tb testing.TB, c hostConfig) *host {
 		}
 	})
 	tb.Cleanup(h.stop)
-	harness.Eventually(tb, "the worker serves", func() bool {
+	h.awaitServing()
+	return h
+}
+
+func (h *host) awaitServing() {
+	h.tb.Helper()
+	harness.Eventually(h.tb, "the worker serves", func() bool {
 		_, err := h.try(protocol.WorkerRequest{Op: protocol.OpInfo})
 		return err == nil
 	})
-	return h
 }
 
 func (h *host) try(req protocol.WorkerRequest) (protocol.WorkerReply, error) {
@@ -138,7 +157,7 @@ func (h *host) try(req protocol.WorkerRequest) (protocol.WorkerReply, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	b, err := h.node.Bus().Request(ctx, protocol.WorkerSubject("w1"), buf.Bytes())
+	b, err := h.node.Bus().Request(ctx, protocol.WorkerSubject(h.owner), buf.Bytes())
 	if err != nil {
 		return protocol.WorkerReply{}, err
 	}
@@ -167,7 +186,7 @@ func (h *host) record(id, adapter string, argv []string) protocol.SessionRecord 
 	k := protocol.Key{Workspace: protocol.DefaultWorkspace, Session: id}
 	rec := protocol.SessionRecord{
 		Workspace: k.Workspace, ID: id, Shard: h.node.ShardOf(k), Epoch: protocol.NewEpoch(time.Now()), Run: 1,
-		Owner: "w1", Status: protocol.StatusStarting, Agent: "test", Adapter: adapter, Argv: argv, Cwd: h.dir, Floor: 1,
+		Owner: h.owner, Status: protocol.StatusStarting, Agent: "test", Adapter: adapter, Argv: argv, Cwd: h.dir, Floor: 1,
 	}
 	h.reg.put(rec)
 	return rec

@@ -170,6 +170,55 @@ func TestServerStop(t *testing.T) {
 	}
 }
 
+// A session that is to go on elsewhere is interrupted, so that the policy brings it
+// back whatever becomes of who asked; somebody's stop overrules.
+func TestStopForAMove(t *testing.T) {
+	h := newHost(t, hostConfig{})
+	start := func(id string, argv []string) *sess {
+		rec := h.record(id, "jsonl", argv)
+		rec.Restart = protocol.RestartResume
+		h.reg.put(rec)
+		s, r := h.launch(protocol.OpStart, rec)
+		if r.Info == nil {
+			t.Fatalf("start: %+v", r)
+		}
+		return s
+	}
+	moved := start("moved", harness.ChildArgv("echo"))
+	req := moved.req(protocol.OpStop)
+	req.Move = true
+	if r := h.ask(req); r.Error != nil {
+		t.Fatalf("stop: %+v", r)
+	}
+	events := moved.events()
+	if got := string(events[len(events)-1].Body); got != `{"type":"session_interrupted","reason":"server_stop"}` {
+		t.Errorf("last event: %s", got)
+	}
+	if got := moved.record(); got.Status != protocol.StatusInterrupted || got.PID != 0 || got.Owner != "" {
+		t.Errorf("registry: %+v", got)
+	}
+
+	stopped := start("stopped", harness.ChildArgv("stubborn"))
+	stopped.family()
+	move := stopped.req(protocol.OpStop)
+	move.Move, move.GraceMs = true, 60000
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = h.try(move)
+	}()
+	req = stopped.req(protocol.OpStop)
+	req.GraceMs = 1000
+	if r := h.ask(req); r.Error != nil {
+		t.Fatalf("stop: %+v", r)
+	}
+	<-over
+	events = stopped.events()
+	if got := string(events[len(events)-1].Body); got != `{"type":"session_end","reason":"stopped","exitCode":null,"signal":"SIGKILL"}` {
+		t.Errorf("last event: %s", got)
+	}
+}
+
 // Proves I-B2: another owner's record ends the child, and nothing follows it.
 func TestFence(t *testing.T) {
 	harness.Covers(t, "I-B2")
@@ -309,14 +358,14 @@ func hog(t *testing.T, h *host, shard int) {
 func TestRegistryAway(t *testing.T) {
 	h := newHost(t, hostConfig{})
 	s := h.start("s", "jsonl", "echo")
-	h.reg.setRefuse(errAway)
+	h.own.setRefuse(errAway)
 	if r := s.stop(0); r.Info == nil || r.Info.Status != protocol.StatusEnded {
 		t.Errorf("stop: %+v", r)
 	}
 	if got := s.record().Status; got != protocol.StatusIdle {
 		t.Errorf("registry: %s", got)
 	}
-	h.reg.setRefuse(nil)
+	h.own.setRefuse(nil)
 	s.awaitEnd()
 	if got := s.record(); got.Status != protocol.StatusEnded {
 		t.Errorf("registry: %+v", got)

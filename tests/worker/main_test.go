@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 		"noinput":  noInput,
 		"stubborn": stubborn,
 		"leaver":   leaver,
+		"kin":      kin,
 		"sleeper":  sleeper,
 		"stderr":   stderrFlood,
 		"flood":    flood,
@@ -143,6 +144,16 @@ func stubborn([]string) int {
 	}
 	fmt.Printf("{\"pid\":%d,\"grandchild\":%d}\n", os.Getpid(), pid)
 	return block()
+}
+
+// kin echoes, beside a grandchild.
+func kin([]string) int {
+	pid, err := grandchild(false, nil)
+	if err != nil {
+		return 3
+	}
+	fmt.Printf("{\"pid\":%d,\"grandchild\":%d}\n", os.Getpid(), pid)
+	return echo(nil)
 }
 
 // leaver exits and leaves a grandchild that has its stdout; with "hidden" the

@@ -1,4 +1,4 @@
-package soak_test
+package model
 
 import (
 	"context"
@@ -11,85 +11,73 @@ import (
 	"time"
 
 	"rejoin/tests/harness"
-	"rejoin/tests/model"
 )
 
-// writer is one client that sends commands, and sends again what has no answer.
-type writer struct {
-	u         *subject
+// Writer is one client that sends commands, and sends again what has no answer.
+type Writer struct {
+	u         *Subject
 	name      string
 	transport string
 	rng       dice // under mu
 
 	mu   sync.Mutex
-	sent []*sent
+	sent []*Sent
 	done int // of sent: the first so many are settled
 }
 
-// sent is one command.
-type sent struct {
+// Sent is one command.
+type Sent struct {
+	Settled atomic.Bool // acknowledged, or refused for good
+
 	id      string
 	payload json.RawMessage
-	settled atomic.Bool // acknowledged, or refused for good
 }
 
-func (w *writer) run(ctx context.Context) {
+func (w *Writer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := w.visit(ctx); err != nil && ctx.Err() == nil {
-			w.u.s.broke(fmt.Errorf("writer %s of %s: %w", w.name, w.u.session, err))
+			w.u.s.broke(fmt.Errorf("writer %s of %s: %w", w.name, w.u.Session, err))
 			return
 		}
-		pause(ctx, 10*time.Millisecond)
+		harness.Pause(ctx, 10*time.Millisecond)
 	}
 }
 
-func (w *writer) visit(ctx context.Context) error {
-	c, err := w.u.s.connect(ctx, w.transport, 0, nil)
+func (w *Writer) visit(ctx context.Context) error {
+	c, err := w.u.s.Connect(ctx, w.transport, 0, nil)
 	if err != nil {
-		return tolerate(err)
+		return Tolerate(err)
 	}
-	return errors.Join(tolerate(w.talk(ctx, c)), c.Close())
+	return errors.Join(Tolerate(w.talk(ctx, c)), c.Close())
 }
 
 // talk sends what is due every few milliseconds; now and then it sends again what
 // has its answer.
-func (w *writer) talk(ctx context.Context, c *harness.Client) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.Done():
-			return nil
-		case <-tick.C:
+func (w *Writer) talk(ctx context.Context, c *harness.Client) error {
+	return Talk(ctx, c, 20*time.Millisecond, func() error {
+		if x := w.pick(); x != nil {
+			return w.send(ctx, c, x)
 		}
-		x := w.pick()
-		if x == nil {
-			continue
-		}
-		if err := w.send(ctx, c, x); err != nil {
-			return err
-		}
-	}
+		return nil
+	})
 }
 
 // pick returns the oldest command without an answer, an old one again, a new one,
 // or nil.
-func (w *writer) pick() *sent {
+func (w *Writer) pick() *Sent {
 	level := w.u.level.Load()
-	if level == silent {
+	if level == Silent {
 		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ; w.done < len(w.sent); w.done++ {
-		if x := w.sent[w.done]; !x.settled.Load() {
+		if x := w.sent[w.done]; !x.Settled.Load() {
 			return x
 		}
 	}
 	switch {
-	case level == retrying:
+	case level == Retrying:
 		return nil
 	case w.done > 0 && w.rng.r.IntN(5) == 0:
 		return w.sent[w.rng.r.IntN(w.done)]
@@ -98,22 +86,22 @@ func (w *writer) pick() *sent {
 }
 
 // fresh is what to say next.
-func (w *writer) fresh() model.Order {
+func (w *Writer) fresh() Order {
 	switch n := w.rng.r.IntN(40); {
 	case n < 10:
-		return model.Order{Type: "chat", N: w.rng.r.IntN(3000)}
+		return Order{Type: "chat", N: w.rng.r.IntN(3000)}
 	case n == 10:
-		return model.Order{Type: "big", N: 200<<10 + w.rng.r.IntN(eventLimit+200<<10)}
+		return Order{Type: "big", N: 200<<10 + w.rng.r.IntN(w.u.s.EventLimit+200<<10)}
 	}
-	return model.Order{Type: "echo"}
+	return Order{Type: "echo"}
 }
 
 // order notes a new command before it is sent. It runs under mu.
-func (w *writer) order(o model.Order) *sent {
+func (w *Writer) order(o Order) *Sent {
 	o.K = fmt.Sprintf("%s-%d", w.name, len(w.sent))
 	var payload []byte
 	var err error
-	if w.u.kind == "demo" {
+	if w.u.Kind == Demo {
 		words := []string{"count 20", "tool", "think", "say hello", "rubbish", "flood 30"}
 		payload, err = json.Marshal(map[string]any{"type": "prompt", "message": words[w.rng.r.IntN(len(words))]})
 	} else {
@@ -122,28 +110,28 @@ func (w *writer) order(o model.Order) *sent {
 	if err != nil {
 		panic(err) // plain members
 	}
-	x := &sent{id: o.K, payload: payload}
+	x := &Sent{id: o.K, payload: payload}
 	w.sent = append(w.sent, x)
-	w.u.rec.Sent(x.id, payload)
+	w.u.Rec.Sent(x.id, payload)
 	return x
 }
 
 // send sends a command once and notes the answer. A refusal that a retry may
 // change leaves it open.
-func (w *writer) send(ctx context.Context, c *harness.Client, x *sent) error {
-	a, err := model.Send(ctx, c, w.u.session, x.id, x.payload)
+func (w *Writer) send(ctx context.Context, c harness.Caller, x *Sent) error {
+	a, err := Send(ctx, c, w.u.Session, x.id, x.payload)
 	if err != nil {
 		return err // unknown: sent again
 	}
-	if a.Seq != 0 && !a.Duplicate && w.u.s.trap.CompareAndSwap(true, false) {
-		if err := w.u.s.server.KillNow(); err != nil {
+	if a.Seq != 0 && !a.Duplicate && w.u.s.Acked != nil {
+		if err := w.u.s.Acked(w.u); err != nil {
 			return err
 		}
 	}
-	w.u.rec.Answered(x.id, a)
+	w.u.Rec.Answered(x.id, a)
 	switch {
 	case a.Seq != 0:
-		if !x.settled.Swap(true) {
+		if !x.Settled.Swap(true) {
 			w.u.acks.Add(1)
 		}
 	case a.Code == -32004 || a.Code == -32005 || a.Retryable:
@@ -155,11 +143,11 @@ func (w *writer) send(ctx context.Context, c *harness.Client, x *sent) error {
 }
 
 // settledAll reports whether the fate of every command is known.
-func (w *writer) settledAll() bool {
+func (w *Writer) settledAll() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ; w.done < len(w.sent); w.done++ {
-		if !w.sent[w.done].settled.Load() {
+		if !w.sent[w.done].Settled.Load() {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
-package soak_test
+package model
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"rejoin/tests/harness"
-	"rejoin/tests/model"
 )
 
 // How a reader behaves.
@@ -21,9 +21,6 @@ const (
 	fromSnapshot = "snapshot" // comes anew each time, with a snapshot
 	untilHead    = "until"    // reads the log from its start to the head of the moment
 )
-
-// transports by which clients reach the server.
-var transports = []string{"tcp", "unix", "proxy"}
 
 // dice are a client's own random numbers.
 type dice struct{ r *rand.Rand }
@@ -37,53 +34,50 @@ type place struct {
 	seq   uint64
 }
 
-// reader is one client that reads.
-type reader struct {
-	u         *subject
-	how       string
-	name      string
-	transport string
-	rng       dice // the run goroutine's
+// Reader is one client that reads.
+type Reader struct {
+	Name      string
+	Transport string // its way to the service, or the one that it tries first
+
+	u   *Subject
+	how string
+	rng dice // the run goroutine's
 
 	mu sync.Mutex
 	at place
 }
 
-// follows: it must have the whole log in the end.
-func (r *reader) follows() bool { return r.how == follow || r.how == slow || r.how == flaky }
+// Follows reports whether it must have the whole log in the end.
+func (r *Reader) Follows() bool { return r.how == follow || r.how == slow || r.how == flaky }
 
-func (r *reader) cursor() place {
+// Prompt reports whether it reads whatever comes at once, and stays.
+func (r *Reader) Prompt() bool { return r.how == follow }
+
+// Session is the one that it reads.
+func (r *Reader) Session() string { return r.u.Session }
+
+func (r *Reader) cursor() place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.at
 }
 
-func (r *reader) run(ctx context.Context) {
+func (r *Reader) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := r.visit(ctx); err != nil && ctx.Err() == nil {
-			r.u.s.broke(fmt.Errorf("reader %s of %s: %w", r.name, r.u.session, err))
+			r.u.s.broke(fmt.Errorf("reader %s of %s: %w", r.Name, r.u.Session, err))
 			return
 		}
-		if r.follows() {
-			pause(ctx, 10*time.Millisecond)
+		if r.Follows() {
+			harness.Pause(ctx, 10*time.Millisecond)
 		} else {
-			pause(ctx, 200*time.Millisecond) // it has to read everything each time
+			harness.Pause(ctx, cmp.Or(r.u.s.Rest, 200*time.Millisecond)) // it has to read everything each time
 		}
 	}
 }
 
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// tolerate drops the errors that a client expects while links and servers break.
-func tolerate(err error) error {
+// Tolerate drops the errors that a client expects while links and servers break.
+func Tolerate(err error) error {
 	if errors.Is(err, harness.ErrConnection) || errors.Is(err, context.Canceled) || errors.Is(err, harness.ErrEnded) {
 		return nil
 	}
@@ -95,20 +89,20 @@ func tolerate(err error) error {
 }
 
 // asks returns the params of subscribe and what they mean.
-func (r *reader) asks(ctx context.Context, c *harness.Client) (map[string]any, model.Asked, error) {
+func (r *Reader) asks(ctx context.Context, c *harness.Client) (map[string]any, Asked, error) {
 	switch r.how {
 	case fromSnapshot:
-		return map[string]any{"from": "snapshot"}, model.Asked{}, nil
+		return map[string]any{"from": "snapshot"}, Asked{}, nil
 	case untilHead:
-		i, err := model.Info(ctx, c, r.u.session)
+		i, err := Info(ctx, c, r.u.Session)
 		if err != nil || i.Head < i.Floor {
-			return nil, model.Asked{}, err
+			return nil, Asked{}, err
 		}
-		a := model.Asked{Replay: true, After: i.Floor - 1, Epoch: i.Epoch, Until: i.Head}
+		a := Asked{Replay: true, After: i.Floor - 1, Epoch: i.Epoch, Until: i.Head}
 		return map[string]any{"after": a.After, "epoch": a.Epoch, "until": a.Until}, a, nil
 	}
 	at := r.cursor()
-	a := model.Asked{Replay: true, After: at.seq, Epoch: at.epoch}
+	a := Asked{Replay: true, After: at.seq, Epoch: at.epoch}
 	params := map[string]any{"after": at.seq}
 	if at.epoch != "" {
 		params["epoch"] = at.epoch
@@ -117,41 +111,41 @@ func (r *reader) asks(ctx context.Context, c *harness.Client) (map[string]any, m
 }
 
 // visit is one connection. Its end is no error; a breach of a promise is.
-func (r *reader) visit(ctx context.Context) error {
+func (r *Reader) visit(ctx context.Context) error {
 	rcvbuf := 0
 	if r.how == slow {
 		rcvbuf = 16 << 10
 	}
 	// What is asked for has to be known before the frames come, and untilHead asks
 	// over another connection what to ask for.
-	asker, err := r.u.s.connect(ctx, r.transport, 0, nil)
+	asker, err := r.u.s.Connect(ctx, r.Transport, 0, nil)
 	if err != nil {
-		return tolerate(err)
+		return Tolerate(err)
 	}
 	params, asked, err := r.asks(ctx, asker)
 	if err == nil && r.how == fromSnapshot {
 		err = r.probe(ctx, asker)
 	}
-	if err = errors.Join(tolerate(err), asker.Close()); err != nil || params == nil {
+	if err = errors.Join(Tolerate(err), asker.Close()); err != nil || params == nil {
 		return err
 	}
-	tap := r.u.rec.Tap(r.name, r.transport, asked)
-	c, err := r.u.s.connect(ctx, r.transport, rcvbuf, tap)
+	tap := r.u.Rec.Tap(r.Name, r.Transport, asked)
+	c, err := r.u.s.Connect(ctx, r.Transport, rcvbuf, tap)
 	if err != nil {
-		return tolerate(err)
+		return Tolerate(err)
 	}
 	err = r.stay(ctx, c, params)
 	return errors.Join(err, c.Close())
 }
 
 // probe asks for the state at some seq that the log has.
-func (r *reader) probe(ctx context.Context, c *harness.Client) error {
-	i, err := model.Info(ctx, c, r.u.session)
+func (r *Reader) probe(ctx context.Context, c *harness.Client) error {
+	i, err := Info(ctx, c, r.u.Session)
 	if err != nil || i.Head < i.Floor {
 		return err
 	}
 	at := i.Floor + uint64(r.rng.r.Int64N(int64(i.Head-i.Floor+1)))
-	raw, err := c.Call(ctx, "get_snapshot", map[string]any{"sessionId": r.u.session, "at": at, "epoch": i.Epoch})
+	raw, err := c.Call(ctx, "get_snapshot", map[string]any{"sessionId": r.u.Session, "at": at, "epoch": i.Epoch})
 	if err != nil {
 		var refused *harness.RPCError
 		if errors.As(err, &refused) && refused.Code == -32010 && refused.Data.Epoch != i.Epoch {
@@ -163,19 +157,20 @@ func (r *reader) probe(ctx context.Context, c *harness.Client) error {
 		Epoch     string `json:"epoch"`
 		Seq       uint64 `json:"seq"`
 		StateHash string `json:"stateHash"`
+		Damaged   bool   `json:"damaged"`
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return err
 	}
-	if s.Seq != at || s.Epoch != i.Epoch {
+	if s.Epoch != i.Epoch || s.Seq != at && !s.Damaged {
 		return fmt.Errorf("broke I-J6: asked for the state at (%s, %d), got (%s, %d)", i.Epoch, at, s.Epoch, s.Seq)
 	}
-	r.u.rec.Shown(model.StateAt{Epoch: s.Epoch, Seq: s.Seq, Hash: s.StateHash})
+	r.u.Rec.Shown(StateAt{Epoch: s.Epoch, Asked: at, Seq: s.Seq, Hash: s.StateHash})
 	return nil
 }
 
 // stay subscribes and reads as its kind does until the connection ends.
-func (r *reader) stay(ctx context.Context, c *harness.Client, params map[string]any) error {
+func (r *Reader) stay(ctx context.Context, c *harness.Client, params map[string]any) error {
 	events := make(chan struct{}, 1)
 	var n int
 	leave := -1
@@ -186,7 +181,10 @@ func (r *reader) stay(ctx context.Context, c *harness.Client, params map[string]
 		leave = 20 + r.rng.r.IntN(400)
 	}
 	gone := make(chan struct{})
-	st, err := c.SubscribeFunc(ctx, r.u.session, params, func(harness.Event) {
+	st, err := c.SubscribeFunc(ctx, r.u.Session, params, func(e harness.Event) {
+		if r.u.s.Seen != nil && r.Follows() {
+			r.u.s.Seen(r, e)
+		}
 		if n++; n == leave {
 			close(gone)
 		}
@@ -196,7 +194,7 @@ func (r *reader) stay(ctx context.Context, c *harness.Client, params map[string]
 		}
 	})
 	if err != nil {
-		return tolerate(err)
+		return Tolerate(err)
 	}
 	over := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -214,7 +212,7 @@ func (r *reader) stay(ctx context.Context, c *harness.Client, params map[string]
 }
 
 // watch keeps the cursor and the manners of the reader until it leaves.
-func (r *reader) watch(ctx context.Context, c *harness.Client, st *harness.Stream, events, gone, over <-chan struct{}) {
+func (r *Reader) watch(ctx context.Context, c *harness.Client, st *harness.Stream, events, gone, over <-chan struct{}) {
 	defer func() { r.note(st) }()
 	for i := 0; ; i++ {
 		select {
@@ -228,9 +226,9 @@ func (r *reader) watch(ctx context.Context, c *harness.Client, st *harness.Strea
 			return
 		case <-events:
 		}
-		if r.how == slow && i%8 == 0 && r.u.level.Load() == talking {
+		if r.how == slow && i%8 == 0 && r.u.level.Load() == Talking {
 			c.Pause()
-			pause(ctx, time.Duration(20+r.rng.r.IntN(100))*time.Millisecond)
+			harness.Pause(ctx, time.Duration(20+r.rng.r.IntN(100))*time.Millisecond)
 			c.Resume()
 		}
 		r.note(st)
@@ -238,7 +236,7 @@ func (r *reader) watch(ctx context.Context, c *harness.Client, st *harness.Strea
 }
 
 // note moves the cursor to what the stream has delivered.
-func (r *reader) note(st *harness.Stream) {
+func (r *Reader) note(st *harness.Stream) {
 	epoch, seq := st.Cursor()
 	if seq+1 == 0 {
 		return // a snapshot is due

@@ -1,0 +1,9 @@
+package cluster_test
+
+import (
+	"testing"
+
+	"rejoin/tests/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil) }
