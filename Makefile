@@ -6,8 +6,9 @@ GOIMPORTS := golang.org/x/tools/cmd/goimports@v0.52.0
 FUZZTIME  ?= 10s
 ROUNDS    ?= 30
 SOAK_ROUNDS ?= 252
+FAULT_ROUNDS ?= 75
 
-.PHONY: all fmt lint vet test test-race test-integration test-fault soak stalled test-pi test-readme fuzz-short fuzz-long bench cover cover-decoders build image tidy-check mutants clean
+.PHONY: all fmt lint vet test test-race test-integration test-fault soak soak-cluster stalled test-pi test-readme fuzz-short fuzz-long bench cover cover-decoders build run-split image tidy-check deploy-check mutants clean
 
 all: fmt lint test build
 
@@ -39,6 +40,10 @@ test-fault:
 soak:
 	SOAK_ROUNDS=$(SOAK_ROUNDS) $(GO) test -count=1 -timeout 90m -v -run TestSoak ./tests/soak
 
+# Every fault of the split system, drawn by FAULT_SEED; three NATS servers and six roles.
+soak-cluster:
+	FAULT_ROUNDS=$(FAULT_ROUNDS) $(GO) test -count=1 -timeout 180m -v -run TestFaults ./tests/fault
+
 # A thousand readers that do not read.
 stalled:
 	REJOIN_STALLED=full $(GO) test -count=1 -timeout 60m -v -run TestStalledReaders ./tests/stalled
@@ -69,11 +74,19 @@ cover-decoders:
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o rejoin ./cmd/rejoin
 
+# The whole split system on this machine, until Ctrl-C; ARGS are the script's.
+run-split:
+	./deploy/local-cluster.sh $(ARGS)
+
 image:
 	docker build -f deploy/Dockerfile -t rejoin .
 
 tidy-check:
 	$(GO) mod tidy -diff
+
+# deploy/, by the tools that read it.
+deploy-check:
+	./.ci/deploy
 
 # Each known mistake, put into a copy of the tree, must be found.
 mutants:
