@@ -22,6 +22,12 @@ type Wire struct {
 func DialWire(tb testing.TB, s *Server) *Wire {
 	tb.Helper()
 	network, address := s.Addr()
+	return DialWireTo(tb, network, address)
+}
+
+// DialWireTo is DialWire for a server that somebody else started.
+func DialWireTo(tb testing.TB, network, address string) *Wire {
+	tb.Helper()
 	conn, err := net.DialTimeout(network, address, Patience)
 	if err != nil {
 		tb.Fatalf("dial: %v", err)

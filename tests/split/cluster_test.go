@@ -22,6 +22,10 @@ func TestMain(m *testing.M) { harness.Main(m, children) }
 // upWithin bounds the start of nine processes and two elections on a busy machine.
 const upWithin = 4 * harness.Patience
 
+// exitsAtOnce is for children with the race detector, which waits a second at their
+// exit unless it is told: as long as a stop waits until TERM.
+var exitsAtOnce = []string{"GORACE=atexit_sleep_ms=0"}
+
 // cluster is a running deploy/local-cluster.sh.
 type cluster struct {
 	t      *testing.T
@@ -51,8 +55,8 @@ func startCluster(t *testing.T, args ...string) *cluster {
 	}
 	defer func() { _ = out.Close() }() // the script has its own
 	c.script = exec.Command(filepath.Join(root, "deploy", "local-cluster.sh"),
-		append([]string{"--data-dir", c.dir, "--listen", "tcp://127.0.0.1:0", "--allow-argv"}, args...)...)
-	c.script.Env = append(os.Environ(), "REJOIN_BIN="+harness.Binary(t), "NATS_SERVER_BIN="+harness.NATSBinary(t))
+		append([]string{"--data-dir", c.dir, "--listen", "tcp://127.0.0.1:0", "--allow-argv", "--env-allow", "GORACE"}, args...)...)
+	c.script.Env = append(append(os.Environ(), exitsAtOnce...), "REJOIN_BIN="+harness.Binary(t), "NATS_SERVER_BIN="+harness.NATSBinary(t))
 	c.script.Stdout, c.script.Stderr = out, out
 	if err := c.script.Start(); err != nil {
 		t.Fatal(err)
