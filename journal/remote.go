@@ -119,8 +119,8 @@ func Connect(ctx context.Context, cfg RemoteConfig) (_ *Node, err error) {
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}
-	if have := n.pub.MaxPayload(); have < messageBytesMax {
-		return nil, &RefusedError{fmt.Sprintf("the NATS servers take messages of up to %d bytes: set max_payload to %d or more", have, messageBytesMax)}
+	if err := checkPayload(n.pub); err != nil {
+		return nil, err
 	}
 	if err := n.openCluster(ctx); err != nil {
 		return nil, err

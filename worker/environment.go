@@ -100,6 +100,17 @@ func mergeEnv(base, extra []string, cwd string, m mark, instance string) []strin
 		envInstance+"="+instance)
 }
 
+// FindProgram says where this machine has the program of a session with that
+// record, or why a worker here could not start it. What sets environments apart
+// from that of this process is the record's.
+func FindProgram(rec *protocol.SessionRecord) (string, error) {
+	path, err := lookPath(rec.Argv, childEnv(rec, nil, ""), rec.Cwd)
+	if err != nil {
+		return "", err
+	}
+	return path, checkDirectory(rec.Argv[0], rec.Cwd)
+}
+
 // lookPath finds the program of argv as the child would: in the PATH of its own
 // environment, or, with a slash in its name, from its working directory. The
 // error says where it was looked for.

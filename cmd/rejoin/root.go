@@ -79,7 +79,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.startCommand(), a.lsCommand(), a.sendCommand(), a.eventsCommand(), a.attachCommand(),
 		a.snapshotCommand(), a.respondCommand(), a.verifyCommand(), a.stopCommand(), a.resumeCommand(), a.deleteCommand(), a.logsCommand(), a.tokenCommand(), a.versionCommand(),
-		a.natsConfigCommand(), a.workersCommand(), a.workerCommand(), a.demoAgentCommand(), a.healthCommand(), a.benchCommand(), a.benchChildCommand(),
+		a.natsConfigCommand(), a.workersCommand(), a.workerCommand(), a.demoAgentCommand(), a.healthCommand(), a.doctorCommand(), a.benchCommand(), a.benchChildCommand(),
 	)
 	return root
 }

@@ -28,10 +28,8 @@ const (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	flags := defaultSettings()
-	var config string
+	var in *serveInput
 	var printOnly bool
-	var labels []string
 	cmd := &cobra.Command{
 		Use:   "serve [flags] [-- CHILD ARGV...]",
 		Short: "Run a server",
@@ -46,10 +44,7 @@ has it read again what may change while it runs.`,
 			if err != nil {
 				return err
 			}
-			if flags.Worker.Labels, err = parseLabels("--label", labels); err != nil {
-				return err
-			}
-			s, err := a.serveSettings(cmd, &flags, config, child)
+			s, err := a.serveSettings(cmd, in, child)
 			if err != nil {
 				return err
 			}
@@ -59,10 +54,25 @@ has it read again what may change while it runs.`,
 			return a.serve(cmd.Context(), s)
 		},
 	}
+	in = serveFlags(cmd)
+	cmd.Flags().BoolVar(&printOnly, "print-config", false, "print the configuration that results and exit")
+	return cmd
+}
+
+// serveInput is what the flags of serve say.
+type serveInput struct {
+	flags  settings
+	config string
+	labels []string
+}
+
+// serveFlags adds the flags that say what a server is.
+func serveFlags(cmd *cobra.Command) *serveInput {
+	in := &serveInput{flags: defaultSettings()}
+	flags := &in.flags
 	f := cmd.Flags()
 	f.StringArrayVar(&flags.Listen, "listen", nil, "URL to listen on, tcp://host:port, tls://host:port or unix:///path; repeatable; port 0 picks a free one (default "+listenDefault+")")
-	f.StringVar(&config, "config", "", "YAML file with agents, default, listen, durability, limits and more; unknown keys are errors")
-	f.BoolVar(&printOnly, "print-config", false, "print the configuration that results and exit")
+	f.StringVar(&in.config, "config", "", "YAML file with agents, default, listen, durability, limits and more; unknown keys are errors")
 	f.StringVar(&flags.token, "token", "", "token that clients must give (default: REJOIN_TOKEN, else one made once in DATA-DIR/token)")
 	f.StringVar(&flags.tokenFile, "token-file", "", "file with that token")
 	f.StringVar(&flags.Tokens, "tokens", "", "file with more tokens, as rejoin token add writes it (default: DATA-DIR/tokens.yaml if there is one)")
@@ -82,18 +92,22 @@ has it read again what may change while it runs.`,
 	f.Var(&flags.Limits.AuthTimeout, "auth-timeout", "how long a client may take to authenticate")
 	f.Var(&flags.Limits.WriteTimeout, "write-timeout", "how long a client may take no byte")
 	f.StringVar(&flags.Admin, "admin", "", "host:port for metrics, health and profiles; without a token, so for this machine only (default: none)")
-	roleFlags(cmd, &flags, &labels)
+	roleFlags(cmd, flags, &in.labels)
 	f.StringVar(&flags.readyFile, "ready-file", "", "file to write once everything listens")
 	f.StringVar(&flags.LogFormat, "log-format", flags.LogFormat, "text or json")
 	f.StringVar(&flags.LogLevel, "log-level", flags.LogLevel, "debug, info, warn or error")
-	return cmd
+	return in
 }
 
 // serveSettings puts together defaults, file and flags: flags win over the file.
-func (a *app) serveSettings(cmd *cobra.Command, flags *settings, config string, child []string) (*settings, error) {
+func (a *app) serveSettings(cmd *cobra.Command, in *serveInput, child []string) (_ *settings, err error) {
+	flags := &in.flags
+	if flags.Worker.Labels, err = parseLabels("--label", in.labels); err != nil {
+		return nil, err
+	}
 	s := defaultSettings()
-	if config != "" {
-		if err := s.load(config); err != nil {
+	if in.config != "" {
+		if err := s.load(in.config); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/protocol"
 )
@@ -129,16 +131,12 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	a := &app{getenv: func(name string) string {
 		return map[string]string{"HOME": "/home/x", "REJOIN_TOKEN": "from-env"}[name]
 	}}
-	cmd := a.serveCommand()
-	flags := defaultSettings()
-	flags.Listen = []string{"tcp://127.0.0.1:2", "unix:///tmp/x.sock"}
-	flags.Limits.MaxEventBytes = 4 << 20
-	for name, value := range map[string]string{"listen": "tcp://127.0.0.1:2", "max-event-bytes": "4MiB"} {
-		if err := cmd.Flags().Set(name, value); err != nil {
-			t.Fatal(err)
-		}
+	cmd := &cobra.Command{}
+	in := serveFlags(cmd)
+	if err := cmd.ParseFlags([]string{"--config", config, "--listen", "tcp://127.0.0.1:2", "--listen", "unix:///tmp/x.sock", "--max-event-bytes", "4MiB"}); err != nil {
+		t.Fatal(err)
 	}
-	got, err := a.serveSettings(cmd, &flags, config, []string{"cat", "-u"})
+	got, err := a.serveSettings(cmd, in, []string{"cat", "-u"})
 	if err != nil {
 		t.Fatal(err)
 	}

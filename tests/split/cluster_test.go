@@ -114,6 +114,16 @@ func (c *cluster) pid(name string) int {
 	return pid
 }
 
+// ports are those of the NATS servers.
+func (c *cluster) ports() []string {
+	c.t.Helper()
+	first, err := strconv.Atoi(strings.TrimSpace(string(c.read("nats-port"))))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return []string{strconv.Itoa(first), strconv.Itoa(first + 1), strconv.Itoa(first + 2)}
+}
+
 // pids are all processes that the script runs now.
 func (c *cluster) pids() map[string]int {
 	c.t.Helper()

@@ -45,6 +45,7 @@ func start(t *testing.T, c *harness.Client, more map[string]any) string {
 func TestLocalCluster(t *testing.T) {
 	c := startCluster(t)
 	t.Run("roles", func(t *testing.T) { testRoles(t, c) })
+	t.Run("doctor", func(t *testing.T) { testDoctor(t, c) })
 	t.Run("two gateways", func(t *testing.T) { testTwoGateways(t, c) })
 	t.Run("same transcript", func(t *testing.T) { testSameTranscript(t, c) })
 	t.Run("worker", func(t *testing.T) { testWorkers(t, c) })
