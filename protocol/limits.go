@@ -24,14 +24,15 @@ const (
 	ReadEventsMax         = 1000      // events of one read_events
 	ReadEventsBytes       = 1 << 20   // bytes of one read_events unless maxBytes says less or, up to ReadEventsBytesMax, more
 	ReadEventsBytesMax    = 8 << 20
-	ConnectionsMaxDefault = 20000 // per server
-	HandshakesMax         = 512   // per tls listener: connections that are not secured yet
-	RefusalsMax           = 256   // surplus connections that are being told so; more are closed at once
-	VerifiesMax           = 2     // verify_session at a time
-	WorkerRequestsMax     = 2048  // in work at a worker besides commands: starts, resumes, stops, titles
-	AdminConnectionsMax   = 16    // to the admin endpoint; more wait in the kernel
-	ReconnectURLsMax      = 16    // that a draining server names to a client
-	GatewaysKnownMax      = 1024  // other gateways that one knows; more are not named to clients
+	ConnectionsMaxDefault = 20000   // per server
+	HandshakesMax         = 512     // per tls listener: connections that are not secured yet
+	RefusalsMax           = 256     // surplus connections that are being told so; more are closed at once
+	VerifiesMax           = 2       // verify_session at a time
+	WorkerRequestsMax     = 2048    // in work at a worker besides commands: starts, resumes, stops, titles
+	AdminConnectionsMax   = 16      // to the admin endpoint; more wait in the kernel
+	LogBytesQueued        = 1 << 20 // of lines that wait to be written to the server's log
+	ReconnectURLsMax      = 16      // that a draining server names to a client
+	GatewaysKnownMax      = 1024    // other gateways that one knows; more are not named to clients
 
 	RequestsPerSecondDefault = 1000 // per connection; above it no further request is read for a moment
 )

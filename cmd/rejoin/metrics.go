@@ -61,6 +61,7 @@ var (
 	mAuthTimeouts  = define(counter, "rejoin_auth_timeouts_total", "Connections that did not authenticate in time.")
 	mWriteTimeouts = define(counter, "rejoin_write_timeouts_total", "Connections that took no byte within the write timeout.")
 
+	mLogLost   = define(counter, "rejoin_log_lost_total", "Lines that the server's log lacks.")
 	mAuditLost = define(counter, "rejoin_audit_lost_total", "Entries that the audit log lacks.")
 
 	mAccepted   = define(counter, "rejoin_accepted_total", "Connections that a listener accepted, by its scheme.", "scheme")
@@ -107,6 +108,7 @@ func (m metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.s
 	mBuild.send(ch, 1, version(), s.keeps)
+	mLogLost.send(ch, float64(s.lines.Lost()))
 	refused := map[string]uint64{}
 	if s.gateway != nil {
 		refused = collectGateway(ch, s.gateway.Stats())

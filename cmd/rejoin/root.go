@@ -26,10 +26,20 @@ type app struct {
 	token   string // --token
 	dataDir string // --data-dir
 	tls     clientTLS
+
+	ends func() // what a server does last, behind the last word about it; nil: nothing
 }
 
 // run executes the command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
+	code := a.execute(ctx, args)
+	if a.ends != nil {
+		a.ends()
+	}
+	return code
+}
+
+func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	ran, err := root.ExecuteContextC(ctx)

@@ -16,15 +16,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rejoin/cmd/rejoin/internal/logqueue"
 	"rejoin/journal"
 	"rejoin/protocol"
 )
 
 // stopMax is when the watchdog ends a stop that hangs: within the 10 s that are
-// promised. watchdogLog is what it allows for saying so.
+// promised. watchdogLog is what it allows for saying so, and logEndMax what a stop
+// allows for the rest of the log.
 const (
 	stopMax     = 9500 * time.Millisecond
 	watchdogLog = 100 * time.Millisecond
+	logEndMax   = 2 * time.Second
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -167,19 +170,24 @@ func (a *app) serve(ctx context.Context, s *settings) error {
 	if err := os.Unsetenv("REJOIN_TOKEN"); err != nil { // no child may inherit it (I-A1)
 		return fmt.Errorf("clear REJOIN_TOKEN: %w", err)
 	}
-	logger := s.logger(a.err)
+	lines := logqueue.Open(logqueue.Config{To: a.err, Missed: s.missedLines})
+	a.err = lines // whatever is said from here on is said in order and keeps nobody waiting
+	logger := s.logger(lines)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	dog := watchSignals(logger, cancel)
-	defer dog.stop()
-	err := a.runServer(ctx, s, logger)
+	dog := watchSignals(logger, lines, cancel)
+	a.ends = func() {
+		lines.Close(logEndMax)
+		dog.stop()
+	}
+	err := a.runServer(ctx, s, logger, lines)
 	if errors.Is(context.Cause(ctx), errStopped) && errors.Is(err, context.Canceled) {
 		return nil // stopped before it was ready
 	}
 	return err
 }
 
-func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) error {
+func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger, lines *logqueue.Queue) error {
 	var again reloads
 	unwatch := again.watch(logger) // from the start: a SIGHUP must not end the process
 	defer unwatch()
@@ -187,6 +195,7 @@ func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger) e
 	if err != nil {
 		return explain(err)
 	}
+	srv.lines = lines
 	return srv.run(ctx, func() error { return a.announce(s, srv) })
 }
 
@@ -264,19 +273,21 @@ func explain(err error) error {
 // watchdog handles the signals of a server: the first begins the stop, the second
 // or stopMax later ends the process.
 type watchdog struct {
+	log     *slog.Logger
+	lines   *logqueue.Queue // where log writes
 	signals chan os.Signal
 	pipe    chan os.Signal
 	done    chan struct{}
 	wg      sync.WaitGroup
 }
 
-func watchSignals(logger *slog.Logger, stop context.CancelCauseFunc) *watchdog {
-	d := &watchdog{signals: make(chan os.Signal, 2), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
+func watchSignals(logger *slog.Logger, lines *logqueue.Queue, stop context.CancelCauseFunc) *watchdog {
+	d := &watchdog{log: logger, lines: lines, signals: make(chan os.Signal, 2), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
 	signal.Notify(d.signals, os.Interrupt, syscall.SIGTERM)
 	// With SIGPIPE asked for, a log that nobody reads any more is a failed write
 	// and not the end; unlike an ignored signal this is not inherited by children.
 	signal.Notify(d.pipe, syscall.SIGPIPE)
-	d.wg.Go(func() { d.watch(logger, stop) })
+	d.wg.Go(func() { d.watch(stop) })
 	return d
 }
 
@@ -287,41 +298,27 @@ func (d *watchdog) stop() {
 	d.wg.Wait()
 }
 
-func (d *watchdog) watch(logger *slog.Logger, stop context.CancelCauseFunc) {
+func (d *watchdog) watch(stop context.CancelCauseFunc) {
 	select {
 	case s := <-d.signals:
-		limit := time.NewTimer(stopMax) // before the log, which may block
+		limit := time.NewTimer(stopMax)
 		defer limit.Stop()
+		d.log.Info("stopping", slog.String("signal", s.String()))
 		stop(errStopped)
-		over := make(chan struct{})
-		d.wg.Go(func() {
-			logger.Info("stopping", slog.String("signal", s.String()))
-			<-d.done
-			close(over)
-		})
 		select {
-		case <-over:
+		case <-d.done:
 		case <-d.signals:
-			os.Exit(exitFailed)
+			d.exit()
 		case <-limit.C:
-			d.bark(logger)
-			os.Exit(exitFailed)
+			d.log.Error("the stop hangs; ending the process", slog.Duration("after", stopMax), slog.Int(protocol.LogPID, os.Getpid()))
+			d.exit()
 		}
 	case <-d.done:
 	}
 }
 
-// bark says why the process ends, unless even that hangs.
-func (d *watchdog) bark(logger *slog.Logger) {
-	said := make(chan struct{})
-	d.wg.Go(func() {
-		defer close(said)
-		logger.Error("the stop hangs; ending the process", slog.Duration("after", stopMax), slog.Int(protocol.LogPID, os.Getpid()))
-	})
-	t := time.NewTimer(watchdogLog)
-	defer t.Stop()
-	select {
-	case <-said:
-	case <-t.C:
-	}
+// exit ends the process, with what the log takes at once.
+func (d *watchdog) exit() {
+	d.lines.Close(watchdogLog)
+	os.Exit(exitFailed)
 }

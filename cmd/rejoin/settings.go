@@ -469,6 +469,13 @@ func (s *settings) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
+// missedLines is the line of the log that says that n others are missing there.
+func (s *settings) missedLines(n uint64) []byte {
+	var b bytes.Buffer
+	s.logger(&b).Error("the log is not complete", slog.Uint64("lost", n))
+	return b.Bytes()
+}
+
 // roleNames are the roles of this process, for people.
 func (s *settings) roleNames() []string {
 	names := make([]string, 0, len(s.roles))

@@ -16,6 +16,7 @@ import (
 	"rejoin/agent/rpi"
 	"rejoin/broker"
 	"rejoin/cmd/rejoin/internal/audit"
+	"rejoin/cmd/rejoin/internal/logqueue"
 	"rejoin/gateway"
 	gatewaytcp "rejoin/gateway-tcp"
 	"rejoin/journal"
@@ -35,8 +36,9 @@ const (
 type server struct {
 	cfg         *settings
 	log         *slog.Logger
-	again       *reloads // what SIGHUP reads again
-	hold        *hold    // of the data directory, by a gateway among others
+	lines       *logqueue.Queue // where log writes; not before everything is built
+	again       *reloads        // what SIGHUP reads again
+	hold        *hold           // of the data directory, by a gateway among others
 	node        *journal.Node
 	keeps       string // what the journal's acknowledgements survive, for people
 	folds       *snapshot.Reader

@@ -277,6 +277,17 @@ func (s *Server) LogTail() string {
 	return "--- server log\n" + string(b) + "---"
 }
 
+// Says waits until the end of the log has each of those texts: a line is written
+// moments after what it tells of.
+func (s *Server) Says(texts ...string) {
+	s.tb.Helper()
+	for _, text := range texts {
+		if !Within(Patience, func() bool { return strings.Contains(s.LogTail(), text) }) {
+			s.tb.Errorf("the log does not say %q\n%s", text, s.LogTail())
+		}
+	}
+}
+
 func (s *Server) cleanup() {
 	if s.cmd != nil && s.Alive() {
 		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a test that failed may have stopped it

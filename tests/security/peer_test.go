@@ -98,7 +98,5 @@ func TestPeers(t *testing.T) {
 			t.Errorf("%s answers a stranger %s, want %s", path, got, want)
 		}
 	}
-	if !strings.Contains(s.LogTail(), "user 65534 is neither the server's nor root") {
-		t.Error("the log does not say who was refused")
-	}
+	s.Says("user 65534 is neither the server's nor root")
 }

@@ -73,7 +73,7 @@ func (s *soak) damage(older bool, do func([]stored) harm) {
 	h := do(all)
 	mark := len(s.log())
 	s.start()
-	if h.told && !strings.Contains(s.log()[mark:], "journal damaged") {
+	if h.told && !harness.Within(harness.Patience, func() bool { return strings.Contains(s.log()[mark:], "journal damaged") }) {
 		s.t.Fatalf("broke the failure table: %s, and the server's log does not say so", h.what)
 	}
 	c := harness.Dial(s.t, s.server)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"rejoin/client"
@@ -80,9 +79,4 @@ func serialOf(t *testing.T, s *harness.Server, cfg *tls.Config) string {
 	}
 	defer conn.Close()
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
-}
-
-func logs(t *testing.T, s *harness.Server, says string) {
-	t.Helper()
-	harness.Eventually(t, "the log says "+says, func() bool { return strings.Contains(s.LogTail(), says) })
 }

@@ -183,7 +183,7 @@ func TestOneSideSpeaksTLS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "this listener speaks TLS: connect with tls://") {
 		t.Errorf("in clear to TLS: %v", err)
 	}
-	logs(t, s, "the client does not speak TLS")
+	s.Says("the client does not speak TLS")
 	_, err = client.Dial(harness.Context(t), client.Options{URL: strings.Replace(clear, "tcp:", "tls:", 1), Token: s.Token(), TLS: ca.client(nil)})
 	if err == nil || !strings.Contains(err.Error(), "the server does not speak TLS there; use tcp://") {
 		t.Errorf("TLS to clear: %v", err)

@@ -1,0 +1,9 @@
+package logqueue
+
+import (
+	"testing"
+
+	"rejoin/tests/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, nil) }
