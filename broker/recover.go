@@ -233,15 +233,12 @@ func (b *Broker) open(ctx context.Context) error {
 			return err
 		}
 		b.roster.setBucket(workers)
-		if err := b.roster.load(ctx, b.unreadable); err != nil {
-			return err
+		if err := b.roster.load(ctx, b.roster.take, b.unreadable); err != nil {
+			return fmt.Errorf("load the workers: %w", err)
 		}
 	}
 	b.registry.setBucket(sessions)
-	load, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err = b.registry.watch(load, func() { cancel(errLoaded) }, b.unreadable)
-	if !errors.Is(context.Cause(load), errLoaded) {
+	if err := b.registry.load(ctx, b.registry.take, b.unreadable); err != nil {
 		return fmt.Errorf("load the registry: %w", err)
 	}
 	return nil

@@ -24,8 +24,6 @@ var (
 	errNoRecord = errors.New("broker: no such session record")
 	// errTaken: the id of a new session is in use, or was.
 	errTaken = errors.New("broker: session id taken")
-	// errNotOpen: the registry is used before Recover or Run opened it.
-	errNotOpen = fmt.Errorf("broker: the registry is not open: %w", journal.ErrUnavailable)
 )
 
 // Registry keeps one SessionRecord per session in the bucket "sessions", and a
@@ -41,9 +39,10 @@ type Registry struct {
 	// lean keeps no copy in memory: every use asks the bucket.
 	lean bool
 
-	mu     sync.Mutex
-	bucket *journal.Bucket // nil until open
-	cache  map[protocol.Key]entry
+	lateBucket
+
+	mu    sync.Mutex
+	cache map[protocol.Key]entry
 }
 
 // entry is a record as of a revision. A nil rec says that the key was deleted
@@ -323,34 +322,22 @@ func (r *Registry) put(k protocol.Key, rec *protocol.SessionRecord, rev uint64) 
 	r.changed(old.rec, rec)
 }
 
-// watch keeps the copy in memory up to date until ctx ends; loaded is called
-// when every present record is in it.
-func (r *Registry) watch(ctx context.Context, loaded func(), damaged func(key string, err error)) error {
-	bucket, err := r.open()
+// take takes in an entry of the bucket. An error says that it is not a session's.
+func (r *Registry) take(e journal.Entry) error {
+	k, ok := parseRegistryKey(e.Key)
+	if !ok {
+		return errors.New("not a session's key")
+	}
+	if e.Deleted {
+		r.forget(k, e.Revision)
+		return nil
+	}
+	rec, err := decodeRecord(e.Value)
 	if err != nil {
 		return err
 	}
-	return bucket.Watch(ctx, func(e journal.Entry) {
-		if e.Key == "" {
-			loaded()
-			return
-		}
-		k, ok := parseRegistryKey(e.Key)
-		if !ok {
-			damaged(e.Key, errors.New("not a session's key"))
-			return
-		}
-		if e.Deleted {
-			r.forget(k, e.Revision)
-			return
-		}
-		rec, err := decodeRecord(e.Value)
-		if err != nil {
-			damaged(e.Key, err)
-			return
-		}
-		r.put(k, rec, e.Revision)
-	})
+	r.put(k, rec, e.Revision)
+	return nil
 }
 
 func (r *Registry) forget(k protocol.Key, rev uint64) {
@@ -359,21 +346,6 @@ func (r *Registry) forget(k protocol.Key, rev uint64) {
 	if e, ok := r.cache[k]; ok && e.rev < rev {
 		delete(r.cache, k)
 	}
-}
-
-func (r *Registry) open() (*journal.Bucket, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.bucket == nil {
-		return nil, errNotOpen
-	}
-	return r.bucket, nil
-}
-
-func (r *Registry) setBucket(b *journal.Bucket) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bucket = b
 }
 
 func decodeRecord(value []byte) (*protocol.SessionRecord, error) {

@@ -29,11 +29,13 @@ const brokerGone = 10 * time.Minute
 // roster is the workers that there are, as the bucket protocol.BucketWorkers tells,
 // and which of them are silent. Safe for concurrent use.
 type roster struct {
-	own    string           // key of this broker's canary; empty: it writes none
-	wake   func()           // called, outside mu, when an owner may have come to its end; must not block
-	now    func() time.Time // monotonic
+	own  string           // key of this broker's canary; empty: it writes none
+	wake func()           // called, outside mu, when an owner may have come to its end; must not block
+	now  func() time.Time // monotonic
+
+	lateBucket
+
 	mu     sync.Mutex
-	bucket *journal.Bucket // nil until open
 	life   *liveness
 	all    map[string]member // by worker id; bounded by the workers that ever were
 	others map[string]member // canaries of brokers, by key; bounded by brokerGone
@@ -56,21 +58,6 @@ func newRoster(own string, wake func()) *roster {
 // canary is the value under a canary's key.
 type canary struct {
 	Beat uint64 `json:"beat"`
-}
-
-func (r *roster) open() (*journal.Bucket, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.bucket == nil {
-		return nil, errNotOpen
-	}
-	return r.bucket, nil
-}
-
-func (r *roster) setBucket(b *journal.Bucket) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bucket = b
 }
 
 // take takes in an entry of the bucket. An error says that it is not readable.
@@ -318,32 +305,4 @@ func (r *roster) lose(ctx context.Context, id string, m member, owner string) (l
 		return false, err
 	}
 	return true, r.take(journal.Entry{Key: id, Value: value, Revision: rev})
-}
-
-// load reads every entry.
-func (r *roster) load(ctx context.Context, unreadable func(key string, err error)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := r.watch(ctx, func() { cancel(errLoaded) }, unreadable)
-	if !errors.Is(context.Cause(ctx), errLoaded) {
-		return fmt.Errorf("load the workers: %w", err)
-	}
-	return nil
-}
-
-// watch keeps the copy in memory up to date until ctx ends.
-func (r *roster) watch(ctx context.Context, loaded func(), unreadable func(key string, err error)) error {
-	bucket, err := r.open()
-	if err != nil {
-		return err
-	}
-	return bucket.Watch(ctx, func(e journal.Entry) {
-		if e.Key == "" {
-			loaded()
-			return
-		}
-		if err := r.take(e); err != nil {
-			unreadable(e.Key, err)
-		}
-	})
 }

@@ -43,7 +43,7 @@ func (b *Broker) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	wg.Go(func() { b.follow(ctx, "registry", b.registry.watch) })
+	wg.Go(func() { b.follow(ctx, "registry", &b.registry.lateBucket, b.registry.take) })
 	wg.Go(func() { b.tokens.run(ctx) })
 	wg.Go(func() { b.askAround(ctx) })
 	if !b.cfg.Desk { // a desk decides nothing
@@ -63,7 +63,7 @@ func (b *Broker) Run(ctx context.Context) error {
 // gateways.
 func (b *Broker) runSplit(ctx context.Context, wg *sync.WaitGroup) (stop func(), err error) {
 	if b.cfg.Desk {
-		wg.Go(func() { b.follow(ctx, "workers", b.roster.watch) })
+		wg.Go(func() { b.follow(ctx, "workers", &b.roster.lateBucket, b.roster.take) })
 		return func() {}, nil
 	}
 	song, hush := context.WithCancel(context.WithoutCancel(ctx)) // heard while there are requests in work
@@ -76,7 +76,7 @@ func (b *Broker) runSplit(ctx context.Context, wg *sync.WaitGroup) (stop func(),
 		silence()
 		hush()
 	}
-	wg.Go(func() { b.follow(ctx, "workers", b.roster.watch) })
+	wg.Go(func() { b.follow(ctx, "workers", &b.roster.lateBucket, b.roster.take) })
 	wg.Go(func() { b.sing(song) })
 	wg.Go(func() { b.tend(ctx) })
 	wg.Go(func() { b.several(ctx, b.stuck, recoverParallel, b.unstick) })
@@ -102,9 +102,9 @@ func (b *Broker) several(ctx context.Context, a *agenda, parallel int, f func(co
 }
 
 // follow keeps the watch of a bucket.
-func (b *Broker) follow(ctx context.Context, what string, watch func(context.Context, func(), func(string, error)) error) {
+func (b *Broker) follow(ctx context.Context, what string, bucket *lateBucket, take func(journal.Entry) error) {
 	for {
-		err := watch(ctx, func() {}, b.unreadable)
+		err := bucket.watch(ctx, take, b.unreadable)
 		if ctx.Err() != nil {
 			return
 		}

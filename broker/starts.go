@@ -17,9 +17,10 @@ import (
 // starts keeps, in the bucket of that name, which start_session command made
 // which session, so that its repetition finds it instead of making another.
 type starts struct {
-	mu     sync.Mutex
-	bucket *journal.Bucket       // nil until open
-	work   map[string]*startCall // by key: starts of this broker in work
+	lateBucket
+
+	mu   sync.Mutex
+	work map[string]*startCall // by key: starts of this broker in work
 }
 
 // startCall is one start in work; info and err are set before done closes.
@@ -39,21 +40,6 @@ type reservation struct {
 }
 
 func newStarts() *starts { return &starts{work: make(map[string]*startCall)} }
-
-func (s *starts) setBucket(b *journal.Bucket) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bucket = b
-}
-
-func (s *starts) open() (*journal.Bucket, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bucket == nil {
-		return nil, errNotOpen
-	}
-	return s.bucket, nil
-}
 
 // enter joins the start in work under key, or begins one; leader says which.
 // The leader must call leave.
@@ -148,34 +134,21 @@ func (s *starts) free(ctx context.Context, rec *protocol.SessionRecord) error {
 
 // all returns every reservation by key.
 func (s *starts) all(ctx context.Context) (map[string]reservation, error) {
-	bucket, err := s.open()
-	if err != nil {
-		return nil, err
-	}
 	out := make(map[string]reservation)
 	var bad error
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err = bucket.Watch(ctx, func(e journal.Entry) {
-		if e.Key == "" {
-			cancel(errLoaded)
-			return
-		}
+	err := s.load(ctx, func(e journal.Entry) error {
 		var r reservation
 		if err := json.Unmarshal(e.Value, &r); err != nil {
-			bad = errors.Join(bad, fmt.Errorf("start reservation %s: %w", e.Key, err))
-			return
+			return err
 		}
 		out[e.Key] = r
-	})
-	if !errors.Is(context.Cause(ctx), errLoaded) {
+		return nil
+	}, func(key string, err error) { bad = errors.Join(bad, fmt.Errorf("start reservation %s: %w", key, err)) })
+	if err != nil {
 		return nil, err
 	}
 	return out, bad
 }
-
-// errLoaded ends a watch that was made to read what is there.
-var errLoaded = errors.New("broker: everything is loaded")
 
 // startKey is the bucket's key of a start_session command; empty for none.
 func startKey(workspace, commandID string) string {
