@@ -204,7 +204,7 @@ func (b *Broker) freeOrphanStarts(ctx context.Context) error {
 		if b.cfg.split() && b.cfg.Now().Sub(time.UnixMilli(r.At)) < reservationStale {
 			continue // another broker may be about to make the entry
 		}
-		if err := b.starts.remove(ctx, key); err != nil {
+		if err := b.starts.remove(ctx, key, r); err != nil {
 			return fmt.Errorf("remove start reservation: %w", err)
 		}
 	}

@@ -115,7 +115,7 @@ func (b *Broker) settle(ctx context.Context, k protocol.Key, last closing) error
 		return b.correct(ctx, seen, f.history.State)
 	}
 	w, err := b.write(ctx, f.takeover(b, seen, tail))
-	if errors.Is(err, errComplete) { // another broker's record; it could not correct the registry, since the newest run is ours
+	if errors.Is(err, errComplete) { // another broker's record, or the owner's last; they could not correct the registry, since the newest run is ours
 		return b.correct(ctx, w.rec, f.history.State)
 	}
 	if err != nil {
@@ -230,5 +230,5 @@ func (b *Broker) discard(ctx context.Context, rec *protocol.SessionRecord) error
 		return err
 	}
 	b.log.Info("unfinished start removed", slog.String(protocol.LogSession, rec.Key().String()))
-	return b.starts.remove(ctx, rec.StartKey)
+	return b.starts.free(ctx, rec)
 }

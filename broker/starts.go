@@ -99,21 +99,20 @@ func (s *starts) reserve(ctx context.Context, key string, old *reservation, r re
 	return err
 }
 
-// remove makes the command id of a failed start free again; an empty key names
-// none.
-func (s *starts) remove(ctx context.Context, key string) error {
-	if key == "" {
-		return nil
-	}
+// remove makes the command id of a failed start free again, unless another start has
+// taken the reservation over since.
+func (s *starts) remove(ctx context.Context, key string, r reservation) error {
 	bucket, err := s.open()
 	if err != nil {
 		return err
 	}
-	return bucket.Delete(ctx, key)
+	if err := bucket.DeleteAt(ctx, key, r.revision); !errors.Is(err, journal.ErrRevision) {
+		return err
+	}
+	return nil
 }
 
-// free is remove of the reservation that a session's start made, unless another
-// start has taken it over since.
+// free is remove of the reservation that a session's start made.
 func (s *starts) free(ctx context.Context, rec *protocol.SessionRecord) error {
 	if rec.StartKey == "" {
 		return nil
@@ -122,28 +121,31 @@ func (s *starts) free(ctx context.Context, rec *protocol.SessionRecord) error {
 	if err != nil || there == nil || there.SessionID != rec.ID || there.At != rec.CreatedAt {
 		return err
 	}
-	bucket, err := s.open()
-	if err != nil {
-		return err
+	return s.remove(ctx, rec.StartKey, *there)
+}
+
+// reservations are those of the bucket, by key.
+type reservations map[string]reservation
+
+// take takes in an entry of the bucket; one that goes while they are read is none.
+func (all reservations) take(e journal.Entry) error {
+	if e.Deleted {
+		delete(all, e.Key)
+		return nil
 	}
-	if err := bucket.DeleteAt(ctx, rec.StartKey, there.revision); !errors.Is(err, journal.ErrRevision) {
-		return err
+	r := reservation{revision: e.Revision}
+	if err := json.Unmarshal(e.Value, &r); err != nil {
+		return fmt.Errorf("decode start reservation: %w", err)
 	}
+	all[e.Key] = r
 	return nil
 }
 
-// all returns every reservation by key.
-func (s *starts) all(ctx context.Context) (map[string]reservation, error) {
-	out := make(map[string]reservation)
+// all returns every reservation.
+func (s *starts) all(ctx context.Context) (reservations, error) {
+	out := make(reservations)
 	var bad error
-	err := s.load(ctx, func(e journal.Entry) error {
-		var r reservation
-		if err := json.Unmarshal(e.Value, &r); err != nil {
-			return err
-		}
-		out[e.Key] = r
-		return nil
-	}, func(key string, err error) { bad = errors.Join(bad, fmt.Errorf("start reservation %s: %w", key, err)) })
+	err := s.load(ctx, out.take, func(key string, err error) { bad = errors.Join(bad, fmt.Errorf("start reservation %s: %w", key, err)) })
 	if err != nil {
 		return nil, err
 	}
