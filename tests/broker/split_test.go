@@ -46,7 +46,12 @@ func (s *split) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s.tb
 // connect is a process of its own, as far as NATS can tell.
 func (s *split) connect(create bool) *journal.Node {
 	s.tb.Helper()
-	node, err := journal.Connect(s.ctx, journal.RemoteConfig{URLs: s.nats.URLs(), Create: create, MaxBytes: 1 << 30, Logger: s.logger()})
+	return s.connectTo(create, s.nats.URLs()...)
+}
+
+func (s *split) connectTo(create bool, urls ...string) *journal.Node {
+	s.tb.Helper()
+	node, err := journal.Connect(s.ctx, journal.RemoteConfig{URLs: urls, Create: create, MaxBytes: 1 << 30, Logger: s.logger()})
 	if err != nil {
 		s.tb.Fatalf("connect: %v", err)
 	}
@@ -63,30 +68,34 @@ func (s *split) connect(create bool) *journal.Node {
 // broker starts a broker; halt ends it before the test does.
 func (s *split) broker(more func(*broker.Config)) (b *broker.Broker, halt func()) {
 	s.tb.Helper()
-	return s.run(more, broker.Config{
+	return s.brokerOn(s.connect(true), more)
+}
+
+func (s *split) brokerOn(node *journal.Node, more func(*broker.Config)) (b *broker.Broker, halt func()) {
+	s.tb.Helper()
+	return s.run(more, node, broker.Config{
 		Agents: map[string]broker.AgentConfig{
 			"plain": {Adapter: "jsonl", Argv: []string{"prog"}},
 			"again": {Adapter: "jsonl", Argv: []string{"prog"}, Restart: protocol.RestartResume},
 			"at-a":  {Adapter: "jsonl", Argv: []string{"prog"}, Labels: map[string]string{"repo": "a"}},
 		},
 		Default: "plain", Adapters: []string{"jsonl"}, Discover: true,
-	}, true)
+	})
 }
 
 // desk starts what a gateway without a broker has.
 func (s *split) desk() *broker.Broker {
 	s.tb.Helper()
-	b, _ := s.run(nil, broker.Config{Desk: true}, false)
+	b, _ := s.run(nil, s.connect(false), broker.Config{Desk: true})
 	return b
 }
 
-func (s *split) run(more func(*broker.Config), cfg broker.Config, create bool) (*broker.Broker, func()) {
+func (s *split) run(more func(*broker.Config), node *journal.Node, cfg broker.Config) (*broker.Broker, func()) {
 	s.tb.Helper()
 	cfg.Logger = s.logger()
 	if more != nil {
 		more(&cfg)
 	}
-	node := s.connect(create)
 	b, err := broker.New(cfg, node, snapshot.NewReader(node, testFolds, 0))
 	if err != nil {
 		s.tb.Fatalf("broker: %v", err)
@@ -437,6 +446,46 @@ func TestLostOnce(t *testing.T) {
 	if got := w2.count(protocol.OpResume); got != n/2 {
 		t.Errorf("%d resumes of %d sessions", got, n/2)
 	}
+}
+
+// TestLastWordsDuringTakeover: what a log lacks is written by somebody else after a
+// broker was granted the run to write it with, and before it has: the owner's last
+// words were on their way. The broker adds nothing, and the registry says what the log
+// does.
+// Proves I-B3 (a takeover that comes too late).
+func TestLastWordsDuringTakeover(t *testing.T) {
+	s := newSplit(t)
+	link := harness.NewProxy(t, s.nats.Addr(0))
+	b, _ := s.brokerOn(s.connectTo(true, "nats://"+link.Addr()), nil)
+	w := s.worker("w1", "1", 8, nil)
+	s.awaitWorkers(b, 1)
+	id := s.start(b, broker.StartParams{}).ID
+	if _, err := b.Command(s.ctx, admin, id, protocol.CommandInput{ID: "c", Command: protocol.RawJSON(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	owner := w.session(key(id))
+	granted := link.StallAt("HPUB $KV.sessions.default." + id + " ")
+	w.quiet()
+	w.write(func(e *protocol.WorkerEntry) { e.Lost = true }) // as a broker does
+	select {
+	case <-granted:
+	case <-s.ctx.Done():
+		t.Fatal("no run was granted")
+	}
+	w.append(s.ctx, owner, protocol.CommandOutcome{Type: protocol.TypeCommandOutcome, CommandID: "c", Outcome: protocol.OutcomeDone})
+	w.append(s.ctx, owner, protocol.SessionEnd{Type: protocol.TypeSessionEnd, Reason: protocol.EndExited, ExitCode: ptr(0)})
+	link.Flow()
+	harness.Eventually(t, "the session is settled", func() bool { return s.record(id).Owner == "" && !running(s.record(id)) })
+	if rec := s.record(id); rec.Run != 2 || rec.Status != protocol.StatusEnded || rec.Head != 4 || rec.Exit == nil || rec.Exit.Reason != protocol.EndExited {
+		t.Errorf("record: %+v, exit %+v", rec, rec.Exit)
+	}
+	if got := s.history(id); len(got) != 4 || !strings.HasPrefix(got[3], "4 1 session_end") {
+		t.Errorf("history: %q", got)
+	}
+}
+
+func running(r *protocol.SessionRecord) bool {
+	return r.Status != protocol.StatusEnded && r.Status != protocol.StatusInterrupted
 }
 
 // TestSilentWorker: a worker that writes nothing for WorkerLostAfter is called lost,

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"sync"
@@ -17,6 +18,8 @@ type Proxy struct {
 	mu     sync.Mutex
 	links  map[*link]bool
 	stalls chan struct{} // not nil: nothing passes until it is closed
+	mark   []byte        // StallAt: what a client says last
+	passed chan struct{} // closed when it has
 	closed bool
 }
 
@@ -94,6 +97,7 @@ func (p *Proxy) carry(dst, src *net.TCPConn) {
 	for {
 		n, err := src.Read(buf)
 		p.wait()
+		p.look(buf[:n])
 		if n > 0 {
 			if _, werr := dst.Write(buf[:n]); werr != nil {
 				return
@@ -116,6 +120,20 @@ func (p *Proxy) wait() {
 	if stalls != nil {
 		<-stalls
 	}
+}
+
+// look begins the stall of StallAt, before the mark passes: its answer does not.
+func (p *Proxy) look(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mark == nil || !bytes.Contains(b, p.mark) {
+		return
+	}
+	p.mark = nil
+	if p.stalls == nil {
+		p.stalls = make(chan struct{})
+	}
+	close(p.passed)
 }
 
 // each runs do for every link and returns how many there were.
@@ -163,6 +181,15 @@ func (p *Proxy) Stall() int {
 		p.stalls = make(chan struct{})
 	}
 	return len(p.links)
+}
+
+// StallAt stalls every link, until Flow, as soon as one side has sent mark, which
+// still passes; then the channel is closed. A mark is found where it is sent at once.
+func (p *Proxy) StallAt(mark string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mark, p.passed = []byte(mark), make(chan struct{})
+	return p.passed
 }
 
 // Flow ends a Stall.
