@@ -104,13 +104,18 @@ func (h *Hub) onReadErr(sub *nats.Subscription, err error) {
 }
 
 // feedLoop applies the live records of one shard. Waiters are woken once per
-// burst, not per record.
+// burst, not per record, and while bursts follow each other once for several.
 func (h *Hub) feedLoop(sf *shardFeed) {
 	moved := make([]*Watch, 0, feedBurst)
+	wakes := newGathering(func() { h.held.Add(1) })
+	defer wakes.disarm()
 	for {
 		select {
 		case m := <-sf.ch:
 			moved = h.receiveMsg(moved, m)
+		case <-wakes.clock.C:
+			wakes.release(h.now())
+			continue
 		case <-h.ctx.Done():
 			return
 		}
@@ -125,10 +130,8 @@ func (h *Hub) feedLoop(sf *shardFeed) {
 				}
 			}
 		}
-		for i, w := range moved {
-			if !contains(moved[:i], w) {
-				w.wakers.wake()
-			}
+		if len(moved) > 0 {
+			wakes.take(moved, h.now())
 		}
 		clear(moved)
 		moved = moved[:0]

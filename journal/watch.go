@@ -57,6 +57,8 @@ type Watch struct {
 	ranges  rangeTable
 
 	wakers wakerSet
+	woken  time.Time // the feeder's: when it woke them last
+	held   bool      // the feeder's: it will wake them soon
 }
 
 // syncer waits until head has reached seq.

@@ -110,6 +110,7 @@ const (
 const (
 	AuthTimeoutDefault  = 10 * time.Second // --auth-timeout
 	WriteTimeoutDefault = 60 * time.Second // --write-timeout
+	GatherWaitMax       = time.Millisecond // that an event may wait for the next ones, if the last write was less than this ago
 	RequestsBurst       = 2 * time.Second  // of its rate that a connection may use at once after being quiet
 	GraceDefault        = 5 * time.Second  // kill ladder of stop_session
 	GraceServerStop     = 4 * time.Second  // kill ladder of a server stop

@@ -82,6 +82,7 @@ var (
 	mWriters = define(gauge, "rejoin_journal_writers", "Logs that are being written.")
 	mGaps    = define(counter, "rejoin_hub_gaps_total", "Live records that did not join; the journal fills them in.")
 	mFills   = define(counter, "rejoin_hub_fills_total", "Looks at the journal for what live records left out.")
+	mHeld    = define(counter, "rejoin_hub_held_total", "Wakes of a log's observers that waited up to a millisecond for more events.")
 	mHub     = define(gauge, "rejoin_hub_bytes", "Bytes of tail rings and shared ranges.")
 	mWatches = define(gauge, "rejoin_hub_watches", "Logs that somebody reads.")
 
@@ -194,6 +195,7 @@ func collectJournal(ch chan<- prometheus.Metric, j journal.Stats, u journal.Usag
 	mTrims.send(ch, float64(j.Trims))
 	mWriters.send(ch, float64(j.Writers))
 	mGaps.send(ch, float64(j.HubGaps))
+	mHeld.send(ch, float64(j.HubHeld))
 	mFills.send(ch, float64(j.HubFills))
 	mHub.send(ch, float64(j.HubBytes))
 	mWatches.send(ch, float64(j.HubWatches))
