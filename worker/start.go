@@ -154,29 +154,10 @@ func (s *session) open(
 
 // spawn starts the program with the session's environment.
 func (s *session) spawn(ctx context.Context, argv []string) error {
-	if len(argv) > 0 {
-		if err := checkDirectory(argv[0], s.rec.Cwd); err != nil {
-			return err
-		}
-	}
-	own, err := makePrivate(s.w.cfg.DataDir, &s.rec)
+	c, err := s.fork(ctx, argv)
 	if err != nil {
-		return fmt.Errorf("make private directories: %w", err)
-	}
-	env := childEnv(&s.rec, own, s.w.places.instance)
-	path, err := lookPath(argv, env, s.rec.Cwd)
-	if err != nil {
-		return err
-	}
-	group, err := s.w.cfg.Containment.group(&s.rec, s.log)
-	if err != nil {
-		return err
-	}
-	c, err := s.w.forker.spawn(ctx, path, argv, env, s.rec.Cwd, group)
-	if err != nil {
-		s.dropGroup(group)
 		s.w.counters.failed.Add(1)
-		return startError(argv[0], path, s.rec.Cwd, err)
+		return err
 	}
 	s.w.counters.started.Add(1)
 	s.mu.Lock()
@@ -186,6 +167,34 @@ func (s *session) spawn(ctx context.Context, argv []string) error {
 	s.stderr = newStderrTail(s.w.cfg.DataDir, s.key, s.rec.Run, s.log)
 	s.stderr.seal = s.w.cfg.StderrSeal
 	return nil
+}
+
+// fork is spawn up to the child's first moment.
+func (s *session) fork(ctx context.Context, argv []string) (*child, error) {
+	if len(argv) > 0 {
+		if err := checkDirectory(argv[0], s.rec.Cwd); err != nil {
+			return nil, err
+		}
+	}
+	own, err := makePrivate(s.w.cfg.DataDir, &s.rec)
+	if err != nil {
+		return nil, fmt.Errorf("make private directories: %w", err)
+	}
+	env := childEnv(&s.rec, own, s.w.places.instance)
+	path, err := lookPath(argv, env, s.rec.Cwd)
+	if err != nil {
+		return nil, err
+	}
+	group, err := s.w.cfg.Containment.group(&s.rec, s.log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.w.forker.spawn(ctx, path, argv, env, s.rec.Cwd, group)
+	if err != nil {
+		s.dropGroup(group)
+		return nil, startError(argv[0], path, s.rec.Cwd, err)
+	}
+	return c, nil
 }
 
 // dropGroup removes the control group of a child that did not start.

@@ -33,7 +33,7 @@ type Stats struct {
 	Started uint64         // children
 	Killed  uint64         // of those, that had to be killed with what they left behind
 	Frozen  int            // of those, that are stopped until the worker is heard again
-	Failed  uint64         // starts that came to nothing
+	Failed  uint64         // programs that could not be started
 
 	OutOfMemory uint64            // runs that ended at their control group's limit of memory
 	Limited     map[string]uint64 // what of children met a limit, by its name

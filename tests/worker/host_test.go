@@ -86,7 +86,8 @@ type host struct {
 	node  *journal.Node
 	reg   records
 	own   *registry // reg, of a worker on a journal of its own
-	stop  func()    // ends the worker; idempotent
+	w     *worker.Worker
+	stop  func() // ends the worker; idempotent
 }
 
 var adapters = map[string]agent.Adapter{"jsonl": jsonl.Adapter{}, "lines": lines.Adapter{}, "pi": pi.Adapter{}}
@@ -126,6 +127,7 @@ func newHost(tb testing.TB, c hostConfig) *host {
 	if err != nil {
 		tb.Fatalf("worker: %v", err)
 	}
+	h.w = w
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

@@ -263,6 +263,9 @@ func TestFailedStart(t *testing.T) {
 			rec := h.record(fmt.Sprintf("s%d", i), "jsonl", tt.argv)
 			rec.Cwd = tt.cwd
 			s, r := h.launch(protocol.OpStart, rec)
+			if got := h.w.Stats().Failed; got != uint64(i+1) {
+				t.Errorf("%d failed starts are counted after %d", got, i+1)
+			}
 			if reasonOf(r) != protocol.ReasonInvalidParams {
 				t.Fatalf("start: %+v", r)
 			}
