@@ -37,10 +37,6 @@ var envBasics = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
 }
 
-// EnvBasics returns the names and patterns of the server's variables that every
-// child gets.
-func EnvBasics() []string { return slices.Clone(envBasics) }
-
 // childEnv is what a child of this server gets: of the server's environment what
 // the record allows, then the session's private directories, then what the record
 // adds, then the marks. Of a repeated name the last one counts.
