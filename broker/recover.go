@@ -20,12 +20,6 @@ const (
 	recoverPause     = 250 * time.Millisecond // until a session is tried again while the journal is away
 )
 
-// The buckets of a broker, besides protocol.BucketWorkers.
-const (
-	bucketSessions = "sessions"
-	bucketStarts   = "starts"
-)
-
 // Recover settles what an earlier process left: unfinished deletes and starts,
 // sessions that were live (session_interrupted, durable), and after an unclean
 // boot the broken continuity of every session that is not Settled. The children
@@ -216,12 +210,12 @@ func (b *Broker) open(ctx context.Context) error {
 	if _, err := b.registry.open(); err == nil {
 		return nil
 	}
-	sessions, err := b.node.Bucket(ctx, bucketSessions)
+	sessions, err := b.node.Bucket(ctx, protocol.BucketSessions)
 	if err != nil {
 		return err
 	}
 	if !b.cfg.Desk {
-		startsBucket, err := b.node.Bucket(ctx, bucketStarts)
+		startsBucket, err := b.node.Bucket(ctx, protocol.BucketStarts)
 		if err != nil {
 			return err
 		}

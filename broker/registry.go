@@ -60,7 +60,7 @@ func newRegistry(changed func(old, cur *protocol.SessionRecord)) *Registry {
 // OpenRegistry returns the registry for a worker that has no broker beside it: it
 // keeps no copy, so that it needs no watch and its memory is no worker's concern.
 func OpenRegistry(ctx context.Context, node *journal.Node) (*Registry, error) {
-	bucket, err := node.Bucket(ctx, bucketSessions)
+	bucket, err := node.Bucket(ctx, protocol.BucketSessions)
 	if err != nil {
 		return nil, err
 	}

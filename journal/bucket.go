@@ -56,8 +56,8 @@ type Entry struct {
 	Deleted  bool
 }
 
-// Bucket opens one of the expected buckets: "sessions" or "starts", and in a cluster
-// protocol.BucketWorkers and protocol.BucketGateways too. Errors:
+// Bucket opens one of the expected buckets: protocol.BucketSessions or BucketStarts, and
+// in a cluster protocol.BucketWorkers and protocol.BucketGateways too. Errors:
 // *MissingStreamError, ErrUnavailable, ctx's.
 func (n *Node) Bucket(ctx context.Context, name string) (*Bucket, error) {
 	found, err := n.hasStream(ctx, bucketStream(name))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"rejoin/protocol"
 )
 
 // steppedWatch is the watch of a cluster's bucket, read by the test's hand from an
@@ -25,7 +27,7 @@ func stepWatch(t *testing.T) *steppedWatch {
 	t.Helper()
 	s := newScribe(t)
 	w := &steppedWatch{ctx: s.ctx, n: s.n, have: map[string]string{}}
-	w.bucketWatch = &bucketWatch{b: s.n.bucket(bucketSessions), known: map[string]uint64{}, live: make(chan *nats.Msg, 1)}
+	w.bucketWatch = &bucketWatch{b: s.n.bucket(protocol.BucketSessions), known: map[string]uint64{}, live: make(chan *nats.Msg, 1)}
 	w.f = func(e Entry) {
 		switch w.told++; {
 		case e.Key == "":
@@ -70,7 +72,7 @@ func TestWatchLearnsOfVanishedKeys(t *testing.T) {
 	if err := w.b.Delete(w.ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
-	st, err := w.n.kvjs.Stream(w.ctx, bucketStream(bucketSessions))
+	st, err := w.n.kvjs.Stream(w.ctx, bucketStream(protocol.BucketSessions))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func TestWatchFindsGaps(t *testing.T) {
 	w.mustRead(t, "a")
 	live := func(seq uint64, key string) *nats.Msg {
 		return &nats.Msg{Subject: "live", Data: []byte("x"), Header: nats.Header{
-			headerSubject: {bucketPrefix(bucketSessions) + key}, headerSequence: {fmt.Sprint(seq)},
+			headerSubject: {bucketPrefix(protocol.BucketSessions) + key}, headerSequence: {fmt.Sprint(seq)},
 		}}
 	}
 	told := w.told

@@ -238,7 +238,7 @@ func (n *Node) makeCluster(ctx context.Context, r *clusterRecord) error {
 }
 
 // clusterBuckets are the buckets that processes share, besides that of the record.
-var clusterBuckets = []string{bucketSessions, bucketStarts, protocol.BucketWorkers, protocol.BucketGateways}
+var clusterBuckets = []string{protocol.BucketSessions, protocol.BucketStarts, protocol.BucketWorkers, protocol.BucketGateways}
 
 // clusterBucketConfig is that of a bucket whose changes are told like live records.
 func (n *Node) clusterBucketConfig(name string) jetstream.KeyValueConfig {

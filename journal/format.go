@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"rejoin/protocol"
 )
 
 const (
-	layoutVersion  = 1
-	shardsDefault  = 8
-	shardsMax      = 64
-	bucketSessions = "sessions"
-	bucketStarts   = "starts"
+	layoutVersion = 1
+	shardsDefault = 8
+	shardsMax     = 64
 )
 
 // format is DATA/format: what the directory holds. It is written twice at the
@@ -37,7 +37,7 @@ func newFormat(shards int) *format {
 	for i := range shards {
 		f.Expect = append(f.Expect, shardStream(i))
 	}
-	f.Expect = append(f.Expect, bucketStream(bucketSessions), bucketStream(bucketStarts), snapStream)
+	f.Expect = append(f.Expect, bucketStream(protocol.BucketSessions), bucketStream(protocol.BucketStarts), snapStream)
 	return f
 }
 

@@ -34,14 +34,14 @@ func GrantOf(role protocol.ServerRole, shards int) (Grant, error) {
 	g := readsJournal(shards)
 	switch role {
 	case protocol.RoleGateway:
-		g.watches(bucketSessions, protocol.BucketGateways, protocol.BucketWorkers)
+		g.watches(protocol.BucketSessions, protocol.BucketGateways, protocol.BucketWorkers)
 		g.Publish = append(g.Publish,
 			keysOf(protocol.BucketGateways), protocol.WorkerSubject("*"), protocol.BrokerSubject, protocol.BrokerSubjectOf("*"))
 		g.Subscribe = append(g.Subscribe, protocol.ChangesAll)
 	case protocol.RoleBroker:
-		g.watches(bucketSessions, bucketStarts, protocol.BucketWorkers, protocol.BucketGateways, bucketCluster)
+		g.watches(protocol.BucketSessions, protocol.BucketStarts, protocol.BucketWorkers, protocol.BucketGateways, bucketCluster)
 		g.writesJournal(shards)
-		g.Publish = append(g.Publish, keysOf(bucketSessions), keysOf(bucketStarts), keysOf(protocol.BucketWorkers), keysOf(bucketCluster),
+		g.Publish = append(g.Publish, keysOf(protocol.BucketSessions), keysOf(protocol.BucketStarts), keysOf(protocol.BucketWorkers), keysOf(bucketCluster),
 			protocol.WorkerSubject("*"), apiSubject("INFO")) // INFO: whether the servers are new enough for its buckets
 		for _, stream := range allStreams(shards) {
 			g.Publish = append(g.Publish, apiSubject("STREAM.CREATE."+stream))
@@ -49,10 +49,10 @@ func GrantOf(role protocol.ServerRole, shards int) (Grant, error) {
 		g.Subscribe = append(g.Subscribe, protocol.BrokerSubject, protocol.BrokerSubjectOf("*"), protocol.ChangesAll)
 		g.Answers = true
 	case protocol.RoleWorker:
-		g.watches(bucketSessions, protocol.BucketWorkers)
+		g.watches(protocol.BucketSessions, protocol.BucketWorkers)
 		g.writesJournal(shards)
 		// An entry of its own is one token; the canaries of brokers are two.
-		g.Publish = append(g.Publish, keysOf(bucketSessions), "$KV."+protocol.BucketWorkers+".*", "changes.>")
+		g.Publish = append(g.Publish, keysOf(protocol.BucketSessions), "$KV."+protocol.BucketWorkers+".*", "changes.>")
 		g.Subscribe = append(g.Subscribe, protocol.WorkerSubject("*"))
 		g.Answers = true
 	default:
@@ -116,11 +116,8 @@ func (g *Grant) writesJournal(shards int) {
 
 // allStreams names every stream of a journal that roles meet on.
 func allStreams(shards int) []string {
-	all := []string{snapStream}
-	for i := range shards {
-		all = append(all, shardStream(i))
-	}
-	for _, name := range []string{bucketSessions, bucketStarts, bucketCluster, protocol.BucketWorkers, protocol.BucketGateways} {
+	all := append(shardStreams(shards), snapStream, bucketStream(bucketCluster))
+	for _, name := range clusterBuckets {
 		all = append(all, bucketStream(name))
 	}
 	return all

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/minio/highwayhash"
+
+	"rejoin/protocol"
 )
 
 // A block file of nats-server 2.15 is records one after the other, numbers
@@ -102,7 +104,7 @@ type blockReader struct {
 func newBlockReader(stream string) *blockReader {
 	return &blockReader{
 		stream: stream, prefix: []byte(subjectPrefix(stream)),
-		objects: stream == bucketStream(bucketSessions) || stream == bucketStream(bucketStarts),
+		objects: stream == bucketStream(protocol.BucketSessions) || stream == bucketStream(protocol.BucketStarts),
 	}
 }
 

@@ -78,7 +78,7 @@ func (n *Node) openStreams(ctx context.Context) error {
 	if err := n.openStream(ctx, n.snapjs, snapConfig(max(quota/snapShare, snapBytesMin))); err != nil {
 		return err
 	}
-	for _, name := range []string{bucketSessions, bucketStarts} {
+	for _, name := range []string{protocol.BucketSessions, protocol.BucketStarts} {
 		if !n.format.Ready || slices.Contains(n.guard.remake, bucketStream(name)) {
 			if _, err := n.kvjs.CreateOrUpdateKeyValue(ctx, bucketConfig(name)); err != nil {
 				return fmt.Errorf("journal: create bucket %s: %w", name, err)

@@ -25,8 +25,14 @@ type ClusterStatus struct {
 	Replicas int          `json:"replicas"` // copies of the journal
 }
 
-// The buckets that roles of several processes meet in, besides those of the
-// sessions. One process that does all has neither.
+// The buckets of the journal.
+const (
+	BucketSessions = "sessions" // a SessionRecord per session
+	BucketStarts   = "starts"   // which start_session made which session
+)
+
+// The buckets that roles of several processes meet in besides. One process that does
+// all has neither.
 const (
 	BucketWorkers  = "workers"  // a WorkerEntry per worker id; a canary per broker
 	BucketGateways = "gateways" // a GatewayEntry per gateway id

@@ -87,7 +87,7 @@ func New(cfg Config, node *journal.Node, reg Registry, folds *snapshot.Reader) (
 	w, err := newWorker(cfg, reg, places{
 		open: open, load: folds.Load, upgrade: folds.Upgrade, keep: keep, instance: node.Instance(), bootID: node.BootID(),
 		workers: func(ctx context.Context) (entries, error) { return bucketOf(ctx, node, protocol.BucketWorkers) },
-		runs:    func(ctx context.Context) (watched, error) { return bucketOf(ctx, node, "sessions") },
+		runs:    func(ctx context.Context) (watched, error) { return bucketOf(ctx, node, protocol.BucketSessions) },
 		cluster: node.Cluster(),
 	})
 	if err != nil {
