@@ -86,7 +86,7 @@ func TestFaults(t *testing.T) {
 		t.Skip("minutes")
 	}
 	s := newSuite(t)
-	rounds := setting(t, "FAULT_ROUNDS", 0)
+	rounds := harness.Setting(t, "FAULT_ROUNDS", 0)
 	some := s.chosen(rounds == 0)
 	if rounds == 0 {
 		rounds = len(some)

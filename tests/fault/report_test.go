@@ -3,6 +3,7 @@ package fault_test
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,17 +25,15 @@ type row struct {
 
 // report counts what was done and what was judged.
 type report struct {
-	t        *testing.T
-	rows     []row
-	skipped  map[string]string
-	sessions map[string]counts
+	t       *testing.T
+	rows    []row
+	skipped map[string]string
+	tally   model.Tally
 }
-
-type counts struct{ events, frames, commands, answers, states, lines int }
 
 func newReport(t *testing.T) *report {
 	t.Helper()
-	return &report{t: t, skipped: map[string]string{}, sessions: map[string]counts{}}
+	return &report{t: t, skipped: map[string]string{}}
 }
 
 func (r *report) head() {
@@ -51,47 +50,19 @@ func (r *report) add(w row) {
 		w.round, w.fault, w.eventsBefore, w.eventsAfter, w.acksBefore, w.acksAfter, w.pause.Seconds(), strings.Join(told, " "), w.took.Seconds())
 }
 
-// judged keeps the newest counts of a session.
-func (r *report) judged(u *model.Subject, h *model.History) {
-	var c counts
-	for i := range h.Logs {
-		c.events += len(h.Logs[i].Events)
-	}
-	for _, v := range h.Views {
-		c.frames += len(v.Frames)
-	}
-	for _, k := range h.Commands {
-		c.commands++
-		c.answers += len(k.Answers)
-	}
-	for _, b := range h.Books {
-		c.lines += len(b.Printed)
-	}
-	c.states = h.Folded()
-	r.sessions[u.Session] = c
-}
-
 // targets are the pauses to reach, by the fault that makes them.
 var targets = map[string]string{
 	"kill-nats": "pause ≤ 15 s", "stop-nats": "pause ≤ 1 s", "kill-gateway": "pause ≤ 2 s", "kill-worker": "interruption seen ≤ 45 s",
 }
 
 func (r *report) print() {
-	var all counts
-	for _, c := range r.sessions {
-		all.events += c.events
-		all.frames += c.frames
-		all.commands += c.commands
-		all.answers += c.answers
-		all.states += c.states
-		all.lines += c.lines
+	states, err := r.tally.Print(os.Stdout, len(r.rows))
+	if err != nil {
+		r.t.Error(err)
 	}
-	if all.states == 0 {
+	if states == 0 {
 		r.t.Error("no state that a client was shown was compared with the fold of its log (I-S2)")
 	}
-	fmt.Printf("\n%d rounds, %d sessions, 0 broken promises\n", len(r.rows), len(r.sessions))
-	fmt.Printf("%d events in the logs, %d lines in the children's books, %d frames seen by clients, %d commands with %d answers, %d states compared\n",
-		all.events, all.lines, all.frames, all.commands, all.answers, all.states)
 	fmt.Println("faults under load, and the longest that a client at the tail saw nothing:")
 	fmt.Println("  fault                   rounds   median     most  interruption seen: most  to reach")
 	of := map[string][]row{}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -40,22 +39,9 @@ type suite struct {
 	report *report
 }
 
-func setting(t *testing.T, name string, preset int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return preset
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	seed := setting(t, "FAULT_SEED", int(time.Now().UnixNano()&0xffffff))
+	seed := harness.Setting(t, "FAULT_SEED", int(time.Now().UnixNano()&0xffffff))
 	fmt.Printf("FAULT_SEED=%d\n", seed)
 	t.Logf("FAULT_SEED=%d", seed)
 	dir := t.TempDir()
@@ -66,7 +52,7 @@ func newSuite(t *testing.T) *suite {
 	s.site = &model.Site{
 		T: t, Seed: seed, Again: fmt.Sprintf("FAULT_SEED=%d", seed), Books: filepath.Join(dir, "books"),
 		Demo: []string{harness.Binary(t), "demo-agent", "--pace", "0"}, EventLimit: eventLimit, Secrets: []string{token},
-		Rest: 2 * time.Second, Connect: s.system.connect, Seen: s.pulse.seen, Judged: s.report.judged,
+		Rest: 2 * time.Second, Connect: s.system.connect, Seen: s.pulse.seen, Judged: s.report.tally.Judged,
 	}
 	for _, g := range s.system.gateways {
 		s.site.Transports = append(s.site.Transports, g.name)
@@ -74,16 +60,7 @@ func newSuite(t *testing.T) *suite {
 	if err := os.Mkdir(s.site.Books, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // also when a round fails
-		for _, u := range s.world {
-			u.End()
-		}
-		for _, u := range s.world {
-			if t.Failed() {
-				u.Explain()
-			}
-		}
-	})
+	t.Cleanup(func() { model.EndAll(t, s.world) }) // also when a round fails
 	return s
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -33,11 +32,11 @@ var durabilities = []string{"always", "20ms"}
 // Environment: KILL_ROUNDS, KILL_SEED, and REJOIN_BIN for another binary.
 func TestKill(t *testing.T) {
 	harness.Covers(t, "I-J1", "I-J2", "I-J3", "I-J4", "I-B1", "I-B3", "I-W1", "I-W2", "I-W3")
-	rounds := setting(t, "KILL_ROUNDS", roundsFull)
+	rounds := harness.Setting(t, "KILL_ROUNDS", roundsFull)
 	if testing.Short() && os.Getenv("KILL_ROUNDS") == "" {
 		rounds = roundsShort
 	}
-	seed := setting(t, "KILL_SEED", int(time.Now().UnixNano()&0xffffff))
+	seed := harness.Setting(t, "KILL_SEED", int(time.Now().UnixNano()&0xffffff))
 	t.Logf("%d rounds, KILL_SEED=%d", rounds, seed)
 	k := &killer{
 		t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(uint64(seed), 1)),
@@ -50,19 +49,6 @@ func TestKill(t *testing.T) {
 	}
 	k.finish()
 	k.checkKept()
-}
-
-func setting(t *testing.T, name string, preset int) int {
-	t.Helper()
-	s := os.Getenv(name)
-	if s == "" {
-		return preset
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
 }
 
 // printf shows a row while the test runs.

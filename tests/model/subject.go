@@ -283,6 +283,19 @@ func (u *Subject) Explain() {
 	}
 }
 
+// EndAll stops the clients of every session, and explains a test that has failed.
+func EndAll(tb testing.TB, all []*Subject) {
+	tb.Helper()
+	for _, u := range all {
+		u.End()
+	}
+	for _, u := range all {
+		if tb.Failed() {
+			u.Explain()
+		}
+	}
+}
+
 // End stops the clients.
 func (u *Subject) End() {
 	u.cancel()

@@ -3,6 +3,7 @@ package soak_test
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -21,20 +22,18 @@ type row struct {
 
 // report counts what was done and what was judged.
 type report struct {
-	t        *testing.T
-	rounds   int
-	hits     map[string]int
-	skipped  map[string]string
-	sessions map[string]counts
-	notes    []string // what was done in a round
+	t       *testing.T
+	rounds  int
+	hits    map[string]int
+	skipped map[string]string
+	tally   model.Tally
+	notes   []string // what was done in a round
 }
-
-type counts struct{ events, frames, commands, answers, states, lines int }
 
 func newReport(t *testing.T) *report {
 	t.Helper()
 	fmt.Println("round fault        level   events: before  after   acks: before  after     took")
-	return &report{t: t, hits: map[string]int{}, skipped: map[string]string{}, sessions: map[string]counts{}}
+	return &report{t: t, hits: map[string]int{}, skipped: map[string]string{}}
 }
 
 // add counts a round. Its fault hit during writes: events and acknowledgements of
@@ -52,42 +51,14 @@ func (r *report) add(w row) {
 // note says what was done in this round.
 func (r *report) note(text string) { r.notes = append(r.notes, text) }
 
-// judged keeps the newest counts of a session.
-func (r *report) judged(u *model.Subject, h *model.History) {
-	var c counts
-	for i := range h.Logs {
-		c.events += len(h.Logs[i].Events)
-	}
-	for _, v := range h.Views {
-		c.frames += len(v.Frames)
-	}
-	for _, k := range h.Commands {
-		c.commands++
-		c.answers += len(k.Answers)
-	}
-	for _, b := range h.Books {
-		c.lines += len(b.Printed)
-	}
-	c.states = h.Folded()
-	r.sessions[u.Session] = c
-}
-
 func (r *report) print() {
-	var all counts
-	for _, c := range r.sessions {
-		all.events += c.events
-		all.frames += c.frames
-		all.commands += c.commands
-		all.answers += c.answers
-		all.states += c.states
-		all.lines += c.lines
+	states, err := r.tally.Print(os.Stdout, r.rounds)
+	if err != nil {
+		r.t.Error(err)
 	}
-	if all.states == 0 {
+	if states == 0 {
 		r.t.Error("no state that a client was shown was compared with the fold of its log (I-S2)")
 	}
-	fmt.Printf("\n%d rounds, %d sessions, 0 broken promises\n", r.rounds, len(r.sessions))
-	fmt.Printf("%d events in the logs, %d lines in the children's books, %d frames seen by clients, %d commands with %d answers, %d states compared\n",
-		all.events, all.lines, all.frames, all.commands, all.answers, all.states)
 	fmt.Println("faults that hit during writes:")
 	for _, name := range slices.Sorted(maps.Keys(r.hits)) {
 		fmt.Printf("  %-12s %4d\n", name, r.hits[name])

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,11 +37,11 @@ var kindsOf = []string{model.Flood, model.Chatty, model.Echo, model.Demo}
 //
 // Proves I-J1, I-J2, I-J3, I-J4, I-J6, I-S2, I-S3, I-B1, I-B2, I-B3, I-W1, I-W2, I-W3, I-P1, I-P2, I-G1, I-G3 and I-A1.
 func TestSoak(t *testing.T) {
-	rounds := setting(t, "SOAK_ROUNDS", roundsShort)
+	rounds := harness.Setting(t, "SOAK_ROUNDS", roundsShort)
 	if testing.Short() && os.Getenv("SOAK_ROUNDS") == "" {
 		rounds = 4
 	}
-	seed := setting(t, "SOAK_SEED", int(time.Now().UnixNano()&0xffffff))
+	seed := harness.Setting(t, "SOAK_SEED", int(time.Now().UnixNano()&0xffffff))
 	fmt.Printf("%d rounds, SOAK_SEED=%d\n", rounds, seed)
 	t.Logf("SOAK_SEED=%d", seed)
 	s := newSoak(t, seed)
@@ -55,19 +54,6 @@ func TestSoak(t *testing.T) {
 	}
 	s.renew()
 	s.report.print()
-}
-
-func setting(t *testing.T, name string, preset int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return preset
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
 }
 
 // soak is the state over all rounds.
@@ -121,18 +107,9 @@ func newSoak(t *testing.T, seed int) *soak {
 	s.site = &model.Site{
 		T: t, Seed: seed, Again: fmt.Sprintf("SOAK_SEED=%d", seed), Books: s.books, Demo: []string{s.bin, "demo-agent", "--pace", "0"},
 		EventLimit: eventLimit, Secrets: []string{s.token}, Transports: []string{"tcp", "unix", "proxy"},
-		Connect: s.connect, Acked: s.acked, Judged: s.report.judged,
+		Connect: s.connect, Acked: s.acked, Judged: s.report.tally.Judged,
 	}
-	t.Cleanup(func() { // also when a round fails
-		for _, u := range s.world {
-			u.End()
-		}
-		for _, u := range s.world {
-			if t.Failed() {
-				u.Explain()
-			}
-		}
-	})
+	t.Cleanup(func() { model.EndAll(t, s.world) }) // also when a round fails
 	return s
 }
 
