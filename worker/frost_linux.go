@@ -15,11 +15,14 @@ type frost struct {
 	mu   sync.Mutex       // held while processes are stopped: the ladder, which reaps the leader, waits for it
 	over bool             // the ladder has begun: nothing is stopped any more
 	held map[int]*process // who was stopped, the leader too; nil: nobody
+	tree *tree            // that held is of
+	runs bool             // at the last look somebody did not stop
 }
 
 // freeze stops the child and everything that belongs to it, by SIGSTOP. Who was
 // stopped before is left alone, now and later. A child that is being ended has no
-// more time for it.
+// more time for it. Again, it looks once whether somebody runs all the same: who did
+// not stop the first time, or was let go on by others.
 func (s *session) freeze() {
 	s.mu.Lock()
 	phase := s.phase
@@ -34,13 +37,25 @@ func (s *session) freeze() {
 	}
 	s.frost.mu.Lock()
 	defer s.frost.mu.Unlock()
-	if s.frost.over || s.frost.held != nil {
+	f := &s.frost
+	if f.over {
 		return
 	}
-	held, all := s.newTree().stop(time.Now().Add(sweepMax))
-	s.frost.held = held
-	s.log.Warn("session is stopped until its worker is heard again", slog.Int("processes", len(held)))
-	if !all {
+	if f.held != nil {
+		ran := f.runs
+		f.runs = !f.tree.stop(f.held, time.Now())
+		switch {
+		case f.runs && !ran:
+			s.log.Warn("processes of a stopped session run", slog.Int(protocol.LogPID, s.child.pid))
+		case ran && !f.runs:
+			s.log.Info("all processes of the session are stopped", slog.Int("processes", len(f.held)))
+		}
+		return
+	}
+	f.held, f.tree = make(map[int]*process), s.newTree()
+	f.runs = !f.tree.stop(f.held, time.Now().Add(sweepMax))
+	s.log.Warn("session is stopped until its worker is heard again", slog.Int("processes", len(f.held)))
+	if f.runs {
 		s.log.Error("processes of the session do not stop", slog.Int(protocol.LogPID, s.child.pid))
 	}
 }
@@ -73,7 +88,7 @@ func (s *session) thawLocked() {
 	if p := s.frost.held[s.child.pid]; p != nil {
 		s.goOn(p)
 	}
-	s.frost.held = nil
+	s.frost.held, s.frost.tree = nil, nil
 }
 
 func (s *session) goOn(p *process) {
@@ -101,9 +116,8 @@ func (s *session) endFrost() (staysStopped bool) {
 }
 
 // stop sends STOP to the leader and every member until a look finds none that runs,
-// and returns whom it stopped. It reports false when the deadline came first.
-func (t *tree) stop(deadline time.Time) (held map[int]*process, all bool) {
-	held = make(map[int]*process)
+// and adds to held whom it stopped. It reports false when the deadline came first.
+func (t *tree) stop(held map[int]*process, deadline time.Time) (all bool) {
 	for {
 		restless := false
 		for _, p := range t.everybody() {
@@ -117,11 +131,11 @@ func (t *tree) stop(deadline time.Time) (held map[int]*process, all bool) {
 			}
 		}
 		if !restless {
-			return held, true
+			return true
 		}
 		wait := min(sweepEvery, time.Until(deadline))
 		if wait <= 0 {
-			return held, false
+			return false
 		}
 		again := time.NewTimer(wait)
 		<-again.C

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"rejoin/protocol"
@@ -166,6 +167,15 @@ func TestCutOffWorker(t *testing.T) {
 	if !fs[2].running() {
 		t.Error("a session that nobody starts elsewhere is stopped")
 	}
+	// Whoever runs all the same is stopped by a later look: one that did not stop within the
+	// time of the first, or one that somebody let go on.
+	eventually(t, "the first look is over", func() bool { return m.stats().Frozen == 3 })
+	for _, pid := range []int{fs[0].Grandchild, fs[1].PID} {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the families are stopped again", func() bool { return fs[0].stopped() && fs[1].stopped() && job.stopped() })
 	f.grant(taken.key)
 	f.giveUp("w1")
 	m.mend()

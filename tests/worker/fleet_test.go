@@ -159,6 +159,7 @@ func (f *fleet) grant(k protocol.Key) {
 type member struct {
 	*host
 	link  *harness.Proxy
+	stats func() worker.Stats
 	ended chan error // what Run returned, once
 }
 
@@ -184,7 +185,7 @@ func (f *fleet) join(id string, more func(*worker.Config)) *member {
 	if err != nil {
 		f.tb.Fatalf("worker: %v", err)
 	}
-	m.owner = w.Owner()
+	m.owner, m.stats = w.Owner(), w.Stats
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { m.ended <- w.Run(ctx) }()
 	m.stop = sync.OnceFunc(func() {
