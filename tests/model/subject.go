@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 
 	"rejoin/tests/harness"
 )

@@ -109,7 +109,7 @@ func newSoak(t *testing.T, seed int) *soak {
 		EventLimit: eventLimit, Secrets: []string{s.token}, Transports: []string{"tcp", "unix", "proxy"},
 		Connect: s.connect, Acked: s.acked, Judged: s.report.tally.Judged,
 	}
-	t.Cleanup(func() { model.EndAll(t, s.world) }) // also when a round fails
+	t.Cleanup(func() { model.EndAll(t, s.subjects()) }) // also when a round fails
 	return s
 }
 
