@@ -93,6 +93,7 @@ type folder interface {
 	Latest(ctx context.Context, l journal.Log, atLeast protocol.Seq) (snapshot.Snapshot, error)
 	At(ctx context.Context, l journal.Log, seq protocol.Seq) (snapshot.Snapshot, error)
 	Verify(ctx context.Context, l journal.Log) (snapshot.Report, error)
+	VerifyHead(ctx context.Context, l journal.Log, kept snapshot.ChainHead) (problem string, err error)
 }
 
 // backends is everything a Server talks to.

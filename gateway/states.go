@@ -109,6 +109,10 @@ func verifySession(ctx context.Context, c *conn, r *request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	kept, expects, err := expectedHead(r.params)
+	if err != nil {
+		return reply{}, err
+	}
 	log, err := c.srv.sessions.Log(ctx, r.who, id)
 	if err != nil {
 		return reply{}, err
@@ -123,6 +127,12 @@ func verifySession(ctx context.Context, c *conn, r *request) (reply, error) {
 		return reply{}, protocol.Errorf(protocol.ReasonOverloaded, "%d sessions are being verified already", protocol.VerifiesMax).Met("VerifiesMax")
 	}
 	report, err := c.srv.folds.Verify(ctx, log)
+	if err == nil && expects {
+		var problem string
+		if problem, err = c.srv.folds.VerifyHead(ctx, log, kept); problem != "" {
+			report.Problems = append(report.Problems, problem)
+		}
+	}
 	if err != nil {
 		return reply{}, err
 	}
@@ -131,4 +141,30 @@ func verifySession(ctx context.Context, c *conn, r *request) (reply, error) {
 		Clean     bool   `json:"clean"`
 		snapshot.Report
 	}{id, len(report.Problems) == 0, report})
+}
+
+// expectedHead is the head of a chain that the client kept.
+func expectedHead(p protocol.Params) (kept snapshot.ChainHead, ok bool, err error) {
+	o, ok, err := p.Object("expectHead")
+	if err != nil || !ok {
+		return kept, false, err
+	}
+	epoch, _, err := o.String("epoch")
+	if err != nil {
+		return kept, false, err
+	}
+	seq, _, err := o.Uint("seq")
+	if err != nil {
+		return kept, false, err
+	}
+	sum, _, err := o.String("sha256")
+	if err != nil {
+		return kept, false, err
+	}
+	b, err := hex.DecodeString(sum)
+	if err != nil || copy(kept.Sum[:], b) != len(b) || len(b) != len(kept.Sum) {
+		return kept, false, protocol.Errorf(protocol.ReasonInvalidParams, "expectHead.sha256 must be %d hex digits", 2*len(kept.Sum))
+	}
+	kept.Epoch, kept.Seq = protocol.Epoch(epoch), protocol.Seq(seq)
+	return kept, true, nil
 }

@@ -37,6 +37,25 @@ func TestStatesOfThePast(t *testing.T) {
 	})
 }
 
+func TestVerifyExpectedHead(t *testing.T) {
+	w := newFakeWorld("s")
+	w.logs["s"].append(3, 1)
+	inBubble(t, w, Config{}, func(t *testing.T, s *Server) {
+		l := dial(t, s, false)
+		defer l.close()
+		right := strings.Repeat("0", 63) + "3"
+		for sum, want := range map[string]string{right: `"clean":true`, strings.Repeat("0", 64): `"clean":false`} {
+			l.write(`{"id":1,"method":"verify_session","params":{"sessionId":"s","expectHead":{"epoch":"%s","seq":3,"sha256":"%s"}}}`, testEpoch, sum)
+			if got := l.line(); !strings.Contains(got, want) || strings.Contains(got, `"problems":["another"]`) != (sum != right) {
+				t.Errorf("%s: %s", sum, got)
+			}
+		}
+		for _, params := range []string{`7`, `{"epoch":1,"seq":3,"sha256":"` + right + `"}`, `{"seq":-1,"sha256":"` + right + `"}`, `{"sha256":"` + right[2:] + `"}`, `{"sha256":"` + right + `00"}`, `{"sha256":"` + right[1:] + `g"}`, `{}`} {
+			l.fails("verify_session", `{"sessionId":"s","expectHead":`+params+`}`, protocol.CodeInvalidParams)
+		}
+	})
+}
+
 func TestVerifySession(t *testing.T) {
 	w := newFakeWorld("s")
 	w.logs["s"].append(3, 1)

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,12 +30,46 @@ type verifyReport struct {
 
 // verifyParams of verify_session.
 type verifyParams struct {
-	SessionID string `json:"sessionId"`
-	Head      bool   `json:"head,omitempty"`
+	SessionID  string     `json:"sessionId"`
+	Head       bool       `json:"head,omitempty"`
+	ExpectHead *chainHead `json:"expectHead,omitempty"`
+}
+
+// chainHead is what --head prints and --expect-head takes.
+type chainHead struct {
+	Epoch  string `json:"epoch"`
+	Seq    uint64 `json:"seq"`
+	SHA256 string `json:"sha256"`
+}
+
+func (h chainHead) String() string { return fmt.Sprintf("%s %d %s", h.Epoch, h.Seq, h.SHA256) }
+
+// expectedHead reads what --head printed, from the argument itself or from the file
+// that it names.
+func expectedHead(arg string) (*chainHead, error) {
+	text := arg
+	if len(strings.Fields(arg)) != 3 {
+		b, err := os.ReadFile(arg)
+		if err != nil {
+			return nil, usagef("--expect-head %s: neither EPOCH SEQ SHA256 nor a file: %v", arg, cause(err))
+		}
+		text = string(b)
+	}
+	f := strings.Fields(text)
+	h := &chainHead{}
+	if len(f) == 3 {
+		var err error
+		h.Epoch, h.SHA256 = f[0], f[2]
+		if h.Seq, err = strconv.ParseUint(f[1], 10, 64); err == nil {
+			return h, nil
+		}
+	}
+	return nil, usagef("--expect-head %s: want EPOCH SEQ SHA256, as verify --head prints it", arg)
 }
 
 func (a *app) verifyCommand() *cobra.Command {
 	var asJSON, all, head bool
+	var expect string
 	cmd := &cobra.Command{
 		Use:   "verify SID | --all",
 		Short: "Check a session's log, checkpoints and ledger",
@@ -40,7 +77,9 @@ func (a *app) verifyCommand() *cobra.Command {
 chain, density), and compare every checkpoint and its ledger with what its events add
 up to. The exit code is 0 when all of it fits and 1 when something does not.
 With --all every session is checked. With --head nothing is checked: the head of the
-chain is printed, epoch, seq and SHA-256, to be signed and kept elsewhere.`,
+chain is printed, epoch, seq and SHA-256, to be signed and kept elsewhere. --expect-head
+takes such a head, or a file with it, and also checks that the log still holds that very
+record, however much has come since: then nothing before it was changed.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if all {
 				return exactly()(cmd, args)
@@ -50,6 +89,16 @@ chain is printed, epoch, seq and SHA-256, to be signed and kept elsewhere.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all && head {
 				return usagef("--head is about one session")
+			}
+			p := verifyParams{}
+			if cmd.Flags().Changed("expect-head") {
+				if all || head {
+					return usagef("--expect-head is about one session, which is checked")
+				}
+				var err error
+				if p.ExpectHead, err = expectedHead(expect); err != nil {
+					return err
+				}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *conn) error {
 				if all {
@@ -62,7 +111,8 @@ chain is printed, epoch, seq and SHA-256, to be signed and kept elsewhere.`,
 				if head {
 					return a.chainHead(ctx, c, info.ID, asJSON)
 				}
-				clean, err := a.verify(ctx, c, info.ID, "", asJSON)
+				p.SessionID = info.ID
+				clean, err := a.verify(ctx, c, p, "", asJSON)
 				if err == nil && !clean {
 					return &exitError{exitFailed}
 				}
@@ -74,6 +124,7 @@ chain is printed, epoch, seq and SHA-256, to be signed and kept elsewhere.`,
 	f.BoolVar(&asJSON, "json", false, "print the server's answer as it is, one line per session")
 	f.BoolVar(&all, "all", false, "check every session")
 	f.BoolVar(&head, "head", false, "print the head of the chain: epoch, seq, SHA-256")
+	f.StringVar(&expect, "expect-head", "", "a head of the chain that --head printed once, or a file with it, that the log must still hold")
 	return a.clientFlags(cmd)
 }
 
@@ -85,7 +136,7 @@ func (a *app) verifyAll(ctx context.Context, c *conn, asJSON bool) error {
 	}
 	bad := 0
 	for i := range list {
-		clean, err := a.verify(ctx, c, list[i].ID, list[i].ID+": ", asJSON)
+		clean, err := a.verify(ctx, c, verifyParams{SessionID: list[i].ID}, list[i].ID+": ", asJSON)
 		var rpc *client.RPCError
 		if errors.As(err, &rpc) && rpc.Code == protocol.CodeSessionNotFound {
 			continue // deleted meanwhile
@@ -109,10 +160,10 @@ func (a *app) verifyAll(ctx context.Context, c *conn, asJSON bool) error {
 }
 
 // verify checks one session and prints what was found, each line behind prefix.
-func (a *app) verify(ctx context.Context, c *conn, id, prefix string, asJSON bool) (clean bool, err error) {
+func (a *app) verify(ctx context.Context, c *conn, p verifyParams, prefix string, asJSON bool) (clean bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, verifyTimeout, fmt.Errorf("verify: %w", context.DeadlineExceeded))
 	defer cancel()
-	raw, err := c.Call(ctx, "verify_session", verifyParams{SessionID: id})
+	raw, err := c.Call(ctx, "verify_session", p)
 	if err != nil {
 		return false, err
 	}
@@ -142,14 +193,10 @@ func (a *app) chainHead(ctx context.Context, c *conn, id string, asJSON bool) er
 		_, err := fmt.Fprintf(a.out, "%s\n", raw)
 		return err
 	}
-	var h struct {
-		Epoch  string `json:"epoch"`
-		Seq    uint64 `json:"seq"`
-		SHA256 string `json:"sha256"`
-	}
+	var h chainHead
 	if err := json.Unmarshal(raw, &h); err != nil {
 		return fmt.Errorf("answer of verify_session: %w", err)
 	}
-	_, err := fmt.Fprintf(a.out, "%s %d %s\n", h.Epoch, h.Seq, h.SHA256)
+	_, err := fmt.Fprintln(a.out, h)
 	return err
 }

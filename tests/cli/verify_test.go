@@ -56,6 +56,10 @@ func TestVerify(t *testing.T) {
 	if !strings.HasPrefix(head, report.Epoch+" ") || !strings.HasSuffix(head, " "+report.Chain+"\n") {
 		t.Errorf("head %q, report %+v", head, report)
 	}
+	part := strings.Fields(head)
+	if r := run(t, s.Dir, "verify", one, "--expect-head", part[0]+" 1 "+part[2]); r.code != 1 || !strings.Contains(r.out, "kept head: event 1 is not kept any more") {
+		t.Errorf("a head that was trimmed: %d, %s%s", r.code, r.out, r.err)
+	}
 	refused(t, s.Dir, 2, "", "verify")
 	refused(t, s.Dir, 2, "", "verify", "--all", one)
 	refused(t, s.Dir, 2, "--head", "verify", "--all", "--head")
@@ -105,6 +109,44 @@ func TestVerify(t *testing.T) {
 	if out := want(t, s.Dir, "verify", one); !strings.HasSuffix(out, "0 problems\n") {
 		t.Errorf("verify: %s", out)
 	}
+}
+
+// TestExpectHead: a head of the chain that somebody kept is found again however much
+// has come since, and any other one is not.
+func TestExpectHead(t *testing.T) {
+	s := harness.Start(t, harness.Options{})
+	one, two := start(t, s.Dir), start(t, s.Dir)
+	want(t, s.Dir, "stop", one)
+	old := strings.TrimSpace(want(t, s.Dir, "verify", "--head", one))
+	kept := filepath.Join(t.TempDir(), "head")
+	if err := os.WriteFile(kept, []byte(old+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		want(t, s.Dir, "verify", one, "--expect-head", kept)
+		want(t, s.Dir, "verify", one, "--expect-head", old, "--json")
+		want(t, s.Dir, "resume", one)
+		want(t, s.Dir, "stop", one)
+		if now := strings.TrimSpace(want(t, s.Dir, "verify", "--head", one)); now == old {
+			t.Fatal("the log has not grown")
+		}
+	}
+	part := strings.Fields(old)
+	for _, c := range []struct{ session, expect, says string }{
+		{one, part[0] + " " + part[1] + " " + strings.Repeat("0", 64), "kept head: the record that ends with event " + part[1] + " has another hash, " + part[2]},
+		{one, strings.Repeat("0", 26) + " " + part[1] + " " + part[2], "kept head: event " + part[1] + " of epoch 000"},
+		{one, part[0] + " 999999 " + part[2], "kept head: the log ends before event 999999"},
+		{one, part[0] + " 0 " + part[2], "kept head: event 0 is none"},
+		{two, kept, "kept head: "},
+	} {
+		if r := run(t, s.Dir, "verify", c.session, "--expect-head", c.expect); r.code != 1 || !strings.Contains(r.out, c.says) {
+			t.Errorf("--expect-head %s: %d, want %q\n%s%s", c.expect, r.code, c.says, r.out, r.err)
+		}
+	}
+	refused(t, s.Dir, 2, "neither EPOCH SEQ SHA256 nor a file", "verify", one, "--expect-head", "nowhere")
+	refused(t, s.Dir, 2, "want EPOCH SEQ SHA256", "verify", one, "--expect-head", part[0]+" x "+part[2])
+	refused(t, s.Dir, 1, "64 hex digits", "verify", one, "--expect-head", part[0]+" 7 beef")
+	refused(t, s.Dir, 2, "one session", "verify", "--all", "--expect-head", old)
 }
 
 // TestLostEnd: a log lost its end while the server was down. It goes on in a new
