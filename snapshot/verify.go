@@ -45,6 +45,7 @@ type verification struct {
 	pages  map[int][]entry // of the ledger, read so far; nil: damaged
 	sum    [32]byte        // chain hash of the last record
 	chain  bool            // sum is known
+	why    error           // what the next record is behind cannot be read; nil: it can
 }
 
 // Verify folds a log anew, from its beginning or from the oldest checkpoint of
@@ -222,8 +223,7 @@ func (v *verification) fold(ctx context.Context, f *folding) (*folding, error) {
 		after := f.state.Seq
 		recs, err := r.node.ReadEpochs(ctx, v.log, after, chunkBytes)
 		if errors.Is(err, journal.ErrDamaged) {
-			v.problem("%v", err)
-			v.chain = false
+			v.why, v.chain = err, false
 			recs, err = r.node.ReadOver(ctx, v.log, after, chunkBytes)
 		}
 		if err != nil {
@@ -252,8 +252,15 @@ func (v *verification) record(f *folding, rec *journal.Record) (*folding, error)
 		if !v.lossy {
 			return f, journal.ErrTrimmed // unless it is damage
 		}
-		v.problem("events %d to %d are missing", f.state.Seq+1, rec.Base()-1)
+		if v.why == nil {
+			v.problem("events %d to %d are missing", f.state.Seq+1, rec.Base()-1)
+		} else {
+			v.problem("events %d to %d are missing: %v", f.state.Seq+1, rec.Base()-1, v.why)
+		}
+	} else if v.why != nil {
+		v.problem("%v", v.why)
 	}
+	v.why = nil
 	if hole || rec.Epoch() != f.state.Epoch && f.state.Epoch != "" {
 		// The events that were lost are in checkpoints only.
 		for len(v.due) > 0 && v.due[0].seq < rec.Base() {

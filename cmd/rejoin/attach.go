@@ -141,22 +141,6 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 	})
 }
 
-// sayJump tells which events are not shown where next was due, and how to see those
-// of them that are kept. Info is as old as the command.
-func (a *app) sayJump(ctx context.Context, c *conn, info protocol.SessionInfo, next protocol.Seq, s *client.Snapshot) error {
-	var now protocol.SessionInfo
-	if err := c.ask(ctx, "get_session", sessionParams{info.ID}, &now); err == nil {
-		info = now // else the floor that is known serves
-	}
-	says := skipped(next, s)
-	if s.Reason == string(protocol.ReasonTrimmed) && next < info.Floor && info.Floor <= s.Seq {
-		says = fmt.Sprintf("%s; continuing at %d; `rejoin events %s --after %d` shows %d to %d",
-			notKept(next, info.Floor-1), s.Seq, info.ID, info.Floor-1, info.Floor, s.Seq)
-	}
-	_, err := fmt.Fprintln(a.err, says)
-	return err
-}
-
 // sayWaits tells that the session waits for the journal, or does no more.
 func (a *app) sayWaits(why string) {
 	if why == "" {

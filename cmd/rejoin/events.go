@@ -42,7 +42,7 @@ they were asked for with --after, or were removed before their turn came, the ex
 					o.Until = info.Head
 				}
 				if follow || from < info.Head {
-					jumped, err := a.events(ctx, c, info.ID, o, asJSON)
+					jumped, err := a.events(ctx, c, info, o, asJSON)
 					if err != nil {
 						return err
 					}
@@ -70,36 +70,25 @@ func notKept(first, last protocol.Seq) string {
 	return fmt.Sprintf("events %d to %d are not kept", first, last)
 }
 
-// skipped says which events a snapshot stands for, where next was due.
-func skipped(next protocol.Seq, s *client.Snapshot) string {
-	switch {
-	case s.Seq < next:
-		return fmt.Sprintf("the session goes on after event %d (%s)", s.Seq, plainLine(s.Reason))
-	case s.Reason == string(protocol.ReasonTrimmed):
-		return fmt.Sprintf("events %d to %d are skipped: some of them are not kept", next, s.Seq)
-	}
-	return fmt.Sprintf("events %d to %d are skipped (%s)", next, s.Seq, plainLine(s.Reason))
-}
-
 // events prints messages until the subscription ends or the user does. Jumped says
 // that a snapshot stood for some of them.
-func (a *app) events(ctx context.Context, c *conn, session string, o client.SubscribeOptions, asJSON bool) (jumped bool, err error) {
+func (a *app) events(ctx context.Context, c *conn, info protocol.SessionInfo, o client.SubscribeOptions, asJSON bool) (jumped bool, err error) {
 	show := printEvent
 	if asJSON {
 		show = printEventJSON
 	}
 	next := *o.After + 1
-	err = a.follow(ctx, c, session, o, func(w *bufio.Writer, m client.Message) error {
+	err = a.follow(ctx, c, info.ID, o, func(w *bufio.Writer, m client.Message) error {
 		switch m.Kind {
 		case client.KindEvent:
 			next = m.Seq + 1
-			return show(w, session, m.Event)
+			return show(w, info.ID, m.Event)
 		case client.KindSnapshot:
-			_, err := fmt.Fprintln(a.err, skipped(next, m.Snapshot))
+			err := a.sayJump(ctx, c, info, next, m.Snapshot)
 			jumped, next = true, m.Seq+1
 			return err
 		case client.KindEnd:
-			return a.sayGone(session, m.End)
+			return a.sayGone(info.ID, m.End)
 		case client.KindSynced:
 		}
 		return nil

@@ -46,7 +46,10 @@ transcript. With --at it is the state after that event, any that is kept.`,
 					_, err := fmt.Fprintf(a.out, "%s\n", raw)
 					return err
 				}
-				var snap client.Snapshot
+				var snap struct {
+					client.Snapshot
+					Damaged bool `json:"damaged"`
+				}
 				if err := json.Unmarshal(raw, &snap); err != nil {
 					return fmt.Errorf("answer of get_snapshot: %w", err)
 				}
@@ -56,6 +59,9 @@ transcript. With --at it is the state after that event, any that is kept.`,
 				}
 				w := bufio.NewWriter(a.out)
 				printState(w, s)
+				if snap.Damaged {
+					fmt.Fprintf(w, "\nDamaged: a part of the history cannot be read, and this is what the rest adds up to. `rejoin verify %s` tells more.\n", info.ID)
+				}
 				return w.Flush()
 			})
 		},

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -124,9 +128,10 @@ func TestSessionsAfterDamage(t *testing.T) {
 	if err != nil || snap.Reason != "damaged" {
 		t.Errorf("snapshot %+v, %v", snap.Reason, err)
 	}
-	if problems := verify(t, c, "holed"); problems == "" {
-		t.Error("verify does not name the hole")
+	if problems := verify(t, c, "holed"); strings.Count(problems, " are missing") != 1 || strings.Contains(problems, ";") {
+		t.Errorf("verify does not name the hole, or not once: %s", problems)
 	}
+	acrossHole(t, s)
 	// Whose last record is gone begins a new epoch: its clients learn of it.
 	info, err := c.Call(harness.Context(t), "read_events", map[string]any{"sessionId": "cut", "before": 1000})
 	if err != nil || !strings.Contains(string(info), `"epoch_start"`) {
@@ -138,6 +143,52 @@ func TestSessionsAfterDamage(t *testing.T) {
 		if problems := verify(t, harness.Dial(t, s), id); problems != "" {
 			t.Errorf("verify %s after another start: %s", id, problems)
 		}
+	}
+}
+
+var goOn = regexp.MustCompile("^events (\\d+) to (\\d+) are skipped \\(damaged\\); `rejoin (events holed --after (\\d+))` shows (\\d+) to (\\d+)\n")
+
+// acrossHole: commands at the hole of the session "holed" say so, and name the one
+// that shows what is behind it.
+func acrossHole(t *testing.T, s *harness.Server) {
+	t.Helper()
+	rejoin := func(args ...string) (out, said string, code int) {
+		cmd := exec.CommandContext(harness.Context(t), harness.Binary(t), append(args, "--data-dir", s.Dir)...)
+		var o, e strings.Builder
+		cmd.Stdout, cmd.Stderr = &o, &e
+		var exit *exec.ExitError
+		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return o.String(), e.String(), cmd.ProcessState.ExitCode()
+	}
+	if out, said, code := rejoin("snapshot", "holed"); code != 0 || !strings.Contains(out, "\nDamaged: a part of the history cannot be read") {
+		t.Errorf("snapshot: %d, %s%s", code, out, said)
+	}
+	if out, said, code := rejoin("snapshot", "whole"); code != 0 || strings.Contains(out, "Damaged") {
+		t.Errorf("snapshot of a whole session: %d, %s%s", code, out, said)
+	}
+	first, said, code := rejoin("events", "holed", "--json")
+	m := goOn.FindStringSubmatch(said)
+	if m == nil || code != 1 {
+		t.Fatalf("events: %d, %s", code, said)
+	}
+	if _, attached, _ := rejoin("attach", "holed", "--after", "0"); !strings.HasPrefix(attached, m[0]) {
+		t.Errorf("attach: %q, events: %q", attached, said)
+	}
+	if before := strings.Count(first, "\n"); fmt.Sprint(before+1) != m[1] {
+		t.Errorf("events shows %d events before the hole that it says begins at %s", before, m[1])
+	}
+	rest, said, code := rejoin(append(strings.Fields(m[3]), "--json")...)
+	if code != 0 || said != "" || !strings.HasPrefix(rest, `{"sessionId":"holed","seq":`+m[5]+`,`) || !strings.Contains(rest, `{"line":"last"}`) {
+		t.Errorf("%s: %d, %s%.300s", m[3], code, said, rest)
+	}
+	after, err := strconv.Atoi(m[4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, said, code := rejoin("events", "holed", "--after", fmt.Sprint(after-1)); code != 1 || !strings.HasPrefix(said, fmt.Sprintf("events %d to %s are skipped (damaged); `rejoin events holed --after %d`", after, m[2], after)) {
+		t.Errorf("the last event of the hole: %d, %s", code, said)
 	}
 }
 

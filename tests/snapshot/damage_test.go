@@ -380,7 +380,7 @@ func TestHole(t *testing.T) {
 		t.Errorf("before the hole: damaged %t, %v", at.Damaged, err)
 	}
 	report, err := r.Verify(b.ctx, b.log)
-	if err != nil || len(report.Problems) == 0 || report.Head != now.Seq {
+	if err != nil || len(report.Problems) != 1 || !strings.Contains(report.Problems[0], " are missing: journal: damaged: default/s at seq ") || report.Head != now.Seq {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 	w, err := node.Hub().Watch(b.ctx, b.log)
