@@ -200,8 +200,11 @@ func (s *settings) resolveNATS() (err error) {
 	case n.Durability == "" && n.SystemCreds == "" && !n.AcceptDurability:
 		return errors.New("nobody knows what the NATS servers keep when power fails: name credentials of their system account with --nats-system-creds, " +
 			"say it with --nats-durability, or accept whatever it is with --accept-durability")
-	case s.Encryption.KeyFile != "" && !s.is(protocol.RoleWorker):
-		return errors.New("encryption.keyFile: the journal is the NATS servers', who encrypt it or not; the key is for what workers keep besides")
+	case s.flagged["encrypt-cipher"]:
+		return errors.New("--encrypt-cipher is for a journal of its own: this one is the NATS servers', who encrypt it or not")
+	}
+	if !s.is(protocol.RoleWorker) {
+		s.Encryption = encryption{} // a file of all roles: the key is for what workers keep besides the journal
 	}
 	if n.Durability != "" {
 		if s.durability, err = journal.ParseDurability(n.Durability); err != nil {

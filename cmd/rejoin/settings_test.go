@@ -98,7 +98,7 @@ func TestConfigIsStrict(t *testing.T) {
 		{"a worker", "roles: [worker]\nnats: {servers: [a], durability: always}\nworker: {id: w1, labels: {repo: a}}\n", ""},
 		{"a worker's name", "roles: [worker]\nnats: {servers: [a], durability: always}\nworker: {id: 'w~1'}\n", `worker.id "w~1"`},
 		{"a worker's label", "roles: [worker]\nnats: {servers: [a], durability: always}\nworker: {labels: {repo: 'a b'}}\n", `"repo"="a b"`},
-		{"a key of nobody", "roles: [broker]\nnats: {servers: [a], durability: always}\nencryption: {keyFile: /k}\n", "the journal is the NATS servers'"},
+		{"a key of another role", "roles: [broker]\nnats: {servers: [a], durability: always}\nencryption: {keyFile: /k, cipher: aes}\n", ""},
 		{"no argv", "agents: {a: {adapter: jsonl}}\n", "argv"},
 		{"unknown adapter", "agents: {a: {adapter: telepathy, argv: [x]}}\n", "telepathy"},
 		{"unknown default", agent + "default: b\n", `default names "b"`},
