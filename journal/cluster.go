@@ -397,7 +397,7 @@ func (n *Node) openShards(ctx context.Context) error {
 			n.log.Warn("the journal has one copy only: nothing is served while its server is away")
 		}
 		n.turns = append(n.turns, newTurnstile(turnsPerShard))
-		g := &gate{disk: n.disk, quota: max(shardQuota(info.Config.MaxBytes), 1), soon: n.health.soon}
+		g := &gate{disk: n.disk, term: newTerm(n.life), quota: max(shardQuota(info.Config.MaxBytes), 1), soon: n.health.soon}
 		g.measured(info.State.Bytes)
 		n.gates = append(n.gates, g)
 	}

@@ -208,7 +208,8 @@ func (w *Writer) put(ctx context.Context, h header, body []byte) error {
 func (w *Writer) deliver(ctx context.Context) (uint64, error) {
 	warned := false
 	for try := 0; ; try++ {
-		pos, err := w.publish(ctx, w.subject, w.rec, w.at.expect)
+		elected := w.gate.term.next()
+		pos, err := w.attempt(ctx)
 		w.turn.leave()
 		if isWrongLast(err) {
 			pos, err = w.settle(ctx)
@@ -228,10 +229,17 @@ func (w *Writer) deliver(ctx context.Context) (uint64, error) {
 			w.log.Warn("journal takes no records", slog.Int(protocol.LogBytes, len(w.rec)), slog.Any(protocol.LogError, err))
 		}
 		w.gate.refused(err)
-		if err := w.again(ctx, try); err != nil {
+		if err := w.again(ctx, try, elected); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// attempt publishes w.rec once, to the leader of the moment.
+func (w *Writer) attempt(ctx context.Context) (uint64, error) {
+	ctx, end := w.gate.term.within(ctx)
+	defer end()
+	return w.publish(ctx, w.subject, w.rec, w.at.expect)
 }
 
 // hopeless ends a takeover from a server that is sick: somebody waits for the
@@ -243,9 +251,10 @@ func (w *Writer) hopeless() error {
 	return nil
 }
 
-// again waits until another attempt makes sense and has its turn.
-func (w *Writer) again(ctx context.Context, try int) error {
-	if err := pause(ctx, try); err != nil {
+// again waits until another attempt makes sense and has its turn: at once where
+// the shard has elected another leader since the last one.
+func (w *Writer) again(ctx context.Context, try int, elected <-chan struct{}) error {
+	if err := pauseUntil(ctx, try, elected); err != nil {
 		return err
 	}
 	if err := w.hopeless(); err != nil {
@@ -333,13 +342,18 @@ func (w *Writer) fail(err error) {
 }
 
 // pause waits before attempt try+2: 10 ms doubling to 1 s, with jitter of half.
-func pause(ctx context.Context, try int) error {
+func pause(ctx context.Context, try int) error { return pauseUntil(ctx, try, nil) }
+
+// pauseUntil is pause, or shorter: until sooner is closed.
+func pauseUntil(ctx context.Context, try int, sooner <-chan struct{}) error {
 	d := min(pauseMin<<min(try, 10), pauseMax)
 	d = d/2 + rand.N(d/2)
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return nil
+	case <-sooner:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -36,7 +36,11 @@ func newShardFeed(shard int) *shardFeed {
 
 // openFeed connects the hub to the live subjects of the node.
 func (h *Hub) openFeed(ctx context.Context, n *Node) error {
-	nc, err := n.dial(ctx, link{name: "live", srv: &n.engine, reach: n.lives, back: h.checkAll, wrong: h.onReadErr})
+	back := func() {
+		n.termsOver() // whatever leaders were elected meanwhile
+		h.checkAll()
+	}
+	nc, err := n.dial(ctx, link{name: "live", srv: &n.engine, reach: n.lives, back: back, wrong: h.onReadErr})
 	if err != nil {
 		return err
 	}
@@ -48,8 +52,7 @@ func (h *Hub) openFeed(ctx context.Context, n *Node) error {
 	}
 	h.feed = f
 	if n.remote != nil {
-		// What the former leader stored last may not have been told.
-		if _, err := nc.Subscribe(leaderElected, h.leaderElected); err != nil {
+		if _, err := nc.Subscribe(leaderElected, func(m *nats.Msg) { h.leaderElected(n, m.Subject) }); err != nil {
 			nc.Close()
 			return unavailable(ctx, err)
 		}
@@ -138,12 +141,21 @@ func (h *Hub) feedLoop(sf *shardFeed) {
 	}
 }
 
-// leaderElected takes the news that a stream has another leader.
-func (h *Hub) leaderElected(m *nats.Msg) {
+// leaderElected takes the news that a stream has another leader: writers ask that
+// one at once, and what the former one stored last may not have been told.
+func (h *Hub) leaderElected(n *Node, subject string) {
 	for _, sf := range h.feed.shards {
-		if strings.HasSuffix(m.Subject, "."+shardStream(sf.shard)) {
+		if strings.HasSuffix(subject, "."+shardStream(sf.shard)) {
+			n.gates[sf.shard].term.over(n.life)
 			h.checkShard(sf.shard)
 		}
+	}
+}
+
+// termsOver takes it that any shard may have another leader.
+func (n *Node) termsOver() {
+	for _, g := range n.gates {
+		g.term.over(n.life)
 	}
 }
 

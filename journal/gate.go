@@ -22,6 +22,7 @@ const (
 // for concurrent use; waiters are bounded by the writers of the shard.
 type gate struct {
 	disk *diskGate
+	term *term // of the shard's leader; nil: the server is embedded
 
 	mu      sync.Mutex
 	used    int64 // bytes as of the last measurement

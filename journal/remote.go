@@ -165,7 +165,8 @@ func (n *Node) dialRemote(ctx context.Context, l link, opts []nats.Option) (*nat
 	opts = append(opts, auth...)
 	opts = append(opts, nats.Name(cfg.Name+"-"+l.name), nats.Timeout(remoteDial), nats.ReconnectWait(remoteReconnect),
 		nats.PingInterval(remotePing), nats.MaxPingsOutstanding(remotePingsOut),
-		nats.IgnoreAuthErrorAbort()) // a server that is told of its users late is no reason to end
+		nats.IgnoreAuthErrorAbort(), // a server that is told of its users late is no reason to end
+		nats.LameDuckModeHandler(func(nc *nats.Conn) { n.leaveServer(l, nc) }))
 	if cfg.TLS != nil {
 		opts = append(opts, nats.Secure(cfg.TLS))
 	}
@@ -187,6 +188,15 @@ func (n *Node) dialRemote(ctx context.Context, l link, opts []nats.Option) (*nat
 		if err := pause(ctx, try); err != nil {
 			return nil, fmt.Errorf("journal: connect to the NATS servers: %w", err)
 		}
+	}
+}
+
+// leaveServer goes to another server before this one, which is about to end, cuts
+// the connection.
+func (n *Node) leaveServer(l link, nc *nats.Conn) {
+	n.log.Info("a NATS server is about to end: going to another", slog.String("name", l.name))
+	if err := nc.ForceReconnect(); err != nil { // closed meanwhile
+		n.log.Debug("journal connection", slog.String("name", l.name), slog.Any(protocol.LogError, err))
 	}
 }
 

@@ -191,6 +191,7 @@ func (w *Writer) takeover(ctx, life context.Context) error {
 // readLast reads the newest record until the journal answers.
 func (w *Writer) readLast(ctx context.Context) (lastRecord, error) {
 	for try := 0; ; try++ {
+		elected := w.gate.term.next()
 		last, err := w.last(ctx, w.cfg.Log)
 		if err == nil || !errors.Is(err, ErrUnavailable) {
 			return last, err
@@ -198,7 +199,7 @@ func (w *Writer) readLast(ctx context.Context) (lastRecord, error) {
 		if err := w.hopeless(); err != nil {
 			return lastRecord{}, err
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := pauseUntil(ctx, try, elected); err != nil {
 			return lastRecord{}, err
 		}
 	}
