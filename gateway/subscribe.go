@@ -132,7 +132,7 @@ func subscribe(ctx context.Context, c *conn, r *request) (reply, error) {
 	if s.w, err = c.srv.watches.Watch(ctx, log); err != nil {
 		return reply{}, err
 	}
-	at, err := c.srv.settled(ctx, r.who, log, want, s.w.Sync)
+	at, err := c.srv.attached(ctx, r.who, log, want, s.w)
 	if err == nil && !c.add(s) {
 		err = protocol.Errorf(protocol.ReasonOverloaded, "more than %d subscriptions on this connection", protocol.SubscriptionsMax).Met("SubscriptionsMax")
 	}
@@ -221,7 +221,7 @@ func resync(ctx context.Context, c *conn, r *request) (reply, error) {
 	defer s.release()
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	at, err := c.srv.settled(ctx, r.who, s.log, want, s.w.Sync)
+	at, err := c.srv.attached(ctx, r.who, s.log, want, s.w)
 	if err != nil {
 		c.unpark(s)
 		return reply{}, err

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"rejoin/broker"
@@ -55,6 +56,20 @@ func (s *Server) settled(ctx context.Context, who broker.Principal, log journal.
 			return at, err
 		}
 	}
+}
+
+// attached is settled for somebody who reads from a watch. While no leader can be
+// asked, a cursor inside what the watch has needs no word of one: its events go on
+// from there. The head is then the watch's, which this server has shown.
+func (s *Server) attached(ctx context.Context, who broker.Principal, log journal.Log, want wish, w watch) (journal.Position, error) {
+	at, err := s.settled(ctx, who, log, want, w.Sync)
+	if !s.remote || !errors.Is(err, journal.ErrUnavailable) {
+		return at, err
+	}
+	if here := w.Position(); want.hasAfter && decide(want, here).mode == modeReplay && !s.doubtful(log, want, here) {
+		return here, nil
+	}
+	return at, err
 }
 
 // doubtful reports that a log which ends at that position lacks what w has, or what

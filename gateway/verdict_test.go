@@ -100,6 +100,67 @@ func TestDeposedLeader(t *testing.T) {
 	}
 }
 
+// While no leader can be asked, a cursor inside what is held here is served; whatever
+// needs the word of one is refused as retryable, and everything is in one process.
+func TestResumeWithoutALeader(t *testing.T) {
+	for _, c := range []struct {
+		name, params string
+		remote       bool
+		served       bool
+	}{
+		{"inside", fmt.Sprintf(`"after":3,"epoch":%q`, testEpoch), true, true},
+		{"at the end", `"after":5`, true, true},
+		{"beyond", `"after":6`, true, false},
+		{"another epoch", fmt.Sprintf(`"after":3,"epoch":%q`, laterEpoch), true, false},
+		{"before the floor", `"after":0`, true, false},
+		{"from the head", `"from":"now"`, true, false},
+		{"from the start", `"from":"start"`, true, false},
+		{"a snapshot", `"from":"snapshot"`, true, false},
+		{"one process", `"after":3`, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newFakeWorld("s")
+			log := w.logs["s"]
+			log.append(5, 1)
+			log.floor = 2
+			log.syncing = func(context.Context) error { return journal.ErrUnavailable }
+			w.remote = c.remote
+			inBubble(t, w, Config{}, func(t *testing.T, s *Server) {
+				l := dial(t, s, false)
+				defer l.close()
+				l.call("subscribe", `{"sessionId":"s",`+c.params+`}`)
+				m := l.next()
+				if !c.served {
+					if m.Error == nil || m.Error.Code != protocol.CodeUnavailable || m.Error.Data["retryable"] != true {
+						t.Errorf("%s %+v", m.Result, m.Error)
+					}
+					return
+				}
+				if !says(m, modeReplay, "") || !strings.Contains(string(m.Result), `"head":5`) {
+					t.Errorf("%s %+v", m.Result, m.Error)
+				}
+			})
+		})
+	}
+}
+
+// What this gateway has shown is not taken back because nobody can be asked.
+func TestResumeWithoutALeaderBehindWhatWasShown(t *testing.T) {
+	w := newFakeWorld("s")
+	log := w.logs["s"]
+	log.append(5, 1)
+	log.syncing = func(context.Context) error { return journal.ErrUnavailable }
+	w.remote = true
+	w.known = map[string]journal.Position{"s": {Epoch: testEpoch, Floor: 1, Head: 9}}
+	inBubble(t, w, Config{}, func(t *testing.T, s *Server) {
+		l := dial(t, s, false)
+		defer l.close()
+		if _, m := l.subscribes(3, testEpoch); m.Error == nil || m.Error.Code != protocol.CodeUnavailable {
+			t.Errorf("%s %+v", m.Result, m.Error)
+		}
+	})
+}
+
 // An owner that is ahead of the leader keeps the verdict open, and in the end the
 // client is told to ask again.
 func TestLeaderThatStaysBehind(t *testing.T) {
