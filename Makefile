@@ -6,7 +6,7 @@ GOIMPORTS := golang.org/x/tools/cmd/goimports@v0.52.0
 FUZZTIME  ?= 10s
 ROUNDS    ?= 30
 SOAK_ROUNDS ?= 252
-FAULT_ROUNDS ?= 75
+FAULT_ROUNDS ?= 99
 
 .PHONY: all fmt lint vet test test-race test-integration test-fault soak soak-cluster stalled test-pi test-readme fuzz-short fuzz-long bench cover cover-decoders build run-split image tidy-check deploy-check mutants clean
 

@@ -2,9 +2,8 @@ package fault_test
 
 import (
 	"fmt"
-	"os"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,66 +13,47 @@ import (
 	"rejoin/tests/model"
 )
 
-// fault is one way to break something; strike returns when it is over, with a
-// system that is whole.
-type fault struct {
-	name   string
-	strike func(*suite)
-	keeps  bool                // no owner is concerned: no run changes, no session is interrupted
-	short  bool                // it is in the short form
-	needs  func(*suite) string // why it cannot be brought about here; nil or empty: it can
-}
+// fault is one way to break a suite's system.
+type fault = model.Fault[*suite]
 
 var faults = []fault{
-	{name: "kill-nats", strike: (*suite).killNATS, keeps: true, short: true},
-	{name: "stop-nats", strike: (*suite).stopNATS, keeps: true, short: true},
-	{name: "freeze-nats", strike: (*suite).freezeNATS, keeps: true},
-	{name: "kill-two-nats", strike: (*suite).killTwoNATS, keeps: true, short: true},
-	{name: "isolate-nats", strike: (*suite).isolateNATS, keeps: true, needs: needsNetwork},
-	{name: "kill-gateway", strike: (*suite).killGateway, keeps: true, short: true},
-	{name: "stop-gateway", strike: (*suite).stopGateway, keeps: true},
-	{name: "freeze-gateway", strike: (*suite).freezeGateway, keeps: true},
-	{name: "cut-gateway", strike: (*suite).cutGateway, keeps: true, short: true},
-	{name: "kill-broker", strike: (*suite).killBroker, keeps: true, short: true},
-	{name: "kill-brokers", strike: (*suite).killBrokers, keeps: true},
-	{name: "freeze-broker", strike: (*suite).freezeBroker, keeps: true},
-	{name: "cut-broker", strike: (*suite).cutBroker, keeps: true},
-	{name: "kill-worker", strike: (*suite).killWorker, short: true},
-	{name: "kill-worker-and-back", strike: (*suite).killWorkerAndBack},
-	{name: "stop-worker", strike: (*suite).stopWorker},
-	{name: "freeze-worker", strike: (*suite).freezeWorker, keeps: true},
-	{name: "freeze-worker-long", strike: (*suite).freezeWorkerLong},
-	{name: "cut-worker", strike: (*suite).cutWorker, keeps: true, short: true},
-	{name: "cut-worker-long", strike: (*suite).cutWorkerLong},
-	{name: "wake-before-takeover", strike: (*suite).wakeBefore, keeps: true},
-	{name: "wake-after-takeover", strike: (*suite).wakeAfter},
-	{name: "brokers-at-once", strike: (*suite).brokersAtOnce, short: true},
-	{name: "kill-pair", strike: (*suite).killPair},
-	{name: "roll", strike: (*suite).roll, short: true},
+	{Name: "kill-nats", Strike: (*suite).killNATS, Keeps: true, Short: true},
+	{Name: "stop-nats", Strike: (*suite).stopNATS, Keeps: true, Short: true},
+	{Name: "drain-nats", Strike: (*suite).drainNATS, Keeps: true, Short: true},
+	{Name: "freeze-nats", Strike: (*suite).freezeNATS, Keeps: true},
+	{Name: "kill-two-nats", Strike: (*suite).killTwoNATS, Keeps: true, Short: true},
+	{Name: "isolate-nats", Strike: (*suite).isolateNATS, Keeps: true, Needs: needsNetwork},
+	{Name: "kill-gateway", Strike: (*suite).killGateway, Keeps: true, Short: true},
+	{Name: "stop-gateway", Strike: (*suite).stopGateway, Keeps: true},
+	{Name: "freeze-gateway", Strike: (*suite).freezeGateway, Keeps: true},
+	{Name: "cut-gateway", Strike: (*suite).cutGateway, Keeps: true, Short: true},
+	{Name: "kill-broker", Strike: (*suite).killBroker, Keeps: true, Short: true},
+	{Name: "kill-brokers", Strike: (*suite).killBrokers, Keeps: true},
+	{Name: "freeze-broker", Strike: (*suite).freezeBroker, Keeps: true},
+	{Name: "cut-broker", Strike: (*suite).cutBroker, Keeps: true},
+	{Name: "kill-worker", Strike: (*suite).killWorker, Short: true},
+	{Name: "kill-worker-and-back", Strike: (*suite).killWorkerAndBack},
+	{Name: "stop-worker", Strike: (*suite).stopWorker},
+	{Name: "freeze-worker", Strike: (*suite).freezeWorker, Keeps: true},
+	{Name: "freeze-worker-long", Strike: (*suite).freezeWorkerLong},
+	{Name: "cut-worker", Strike: (*suite).cutWorker, Keeps: true, Short: true},
+	{Name: "cut-worker-long", Strike: (*suite).cutWorkerLong},
+	{Name: "wake-before-takeover", Strike: (*suite).wakeBefore, Keeps: true},
+	{Name: "wake-after-takeover", Strike: (*suite).wakeAfter},
+	{Name: "brokers-at-once", Strike: (*suite).brokersAtOnce, Short: true},
+	{Name: "kill-broker-gateway", Strike: pair("broker", "gateway"), Keeps: true},
+	{Name: "kill-broker-worker", Strike: pair("broker", "worker"), Short: true},
+	{Name: "kill-broker-nats", Strike: pair("broker", "nats"), Keeps: true},
+	{Name: "kill-gateways", Strike: pair("gateway", "gateway"), Keeps: true},
+	{Name: "kill-gateway-worker", Strike: pair("gateway", "worker")},
+	{Name: "kill-gateway-nats", Strike: pair("gateway", "nats"), Keeps: true, Short: true},
+	{Name: "kill-workers", Strike: pair("worker", "worker")},
+	{Name: "kill-worker-nats", Strike: pair("worker", "nats")},
+	{Name: "roll", Strike: (*suite).roll, Short: true},
 }
 
 // needsNetwork: what is cut are links that only hosts of their own have.
 func needsNetwork(s *suite) string { return s.system.why }
-
-// chosen are the faults that are asked for and possible.
-func (s *suite) chosen(short bool) (some []fault) {
-	s.t.Helper()
-	wanted := strings.Split(os.Getenv("FAULT_FAULTS"), ",")
-	for _, f := range faults {
-		switch {
-		case wanted[0] != "" && !slices.Contains(wanted, f.name), wanted[0] == "" && short && !f.short:
-			continue
-		case f.needs != nil && f.needs(s) != "":
-			s.report.skipped[f.name] = f.needs(s)
-			continue
-		}
-		some = append(some, f)
-	}
-	if len(some) == 0 {
-		s.t.Fatal("FAULT_FAULTS names none of the faults that are possible here")
-	}
-	return some
-}
 
 // TestFaults breaks the system round after round. Environment: FAULT_ROUNDS (each
 // fault of the short form once, unless given; then of all), FAULT_SEED,
@@ -87,17 +67,13 @@ func TestFaults(t *testing.T) {
 	}
 	s := newSuite(t)
 	rounds := harness.Setting(t, "FAULT_ROUNDS", 0)
-	some := s.chosen(rounds == 0)
+	some, skipped := model.Choose(t, s, faults, "FAULT_FAULTS", rounds == 0)
+	s.report.skipped = skipped
 	if rounds == 0 {
 		rounds = len(some)
 	}
 	s.report.head()
-	for n := range rounds {
-		if n%len(some) == 0 {
-			s.rng.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
-		}
-		s.round(n, some[n%len(some)])
-	}
+	model.Rounds(s.rng, rounds, some, s.round)
 	s.renew()
 	s.report.print()
 }
@@ -144,6 +120,17 @@ func (s *suite) stopNATS() {
 	s.system.nats.AwaitReady()
 }
 
+// drainNATS: the planned restart of one as deploy/ has it: it hands its leaders over
+// and tells its clients to go, before it ends.
+func (s *suite) drainNATS() {
+	s.t.Helper()
+	i := s.leading()
+	s.system.nats.Drain(i)
+	s.flowing("with two NATS servers of three")
+	s.system.nats.Start(i)
+	s.system.nats.AwaitReady()
+}
+
 // freezeNATS: SIGSTOP of one for a while.
 func (s *suite) freezeNATS() {
 	s.t.Helper()
@@ -154,9 +141,11 @@ func (s *suite) freezeNATS() {
 }
 
 // killTwoNATS: with two of three gone nothing can be stored: nobody is told that it
-// was, and all goes on when they are back.
+// was, whoever is at the tail stays there and may come back to it, and all goes on
+// when they are back.
 func (s *suite) killTwoNATS() {
 	s.t.Helper()
+	views := s.views()
 	left := s.node()
 	var gone []int
 	for i := range natsServers {
@@ -170,6 +159,12 @@ func (s *suite) killTwoNATS() {
 	for i, u := range s.world {
 		acks[i] = u.Acks()
 	}
+	for _, v := range views {
+		v.stays(s)
+	}
+	for _, v := range views {
+		v.resumes(s)
+	}
 	s.hold(3*time.Second, 6*time.Second)
 	for i, u := range s.world {
 		if n := u.Acks() - acks[i]; n > 0 {
@@ -180,6 +175,9 @@ func (s *suite) killTwoNATS() {
 		s.system.nats.Start(i)
 	}
 	s.system.nats.AwaitReady()
+	for _, v := range views {
+		v.goesOn(s)
+	}
 }
 
 // isolateNATS: one NATS server does not see the other two, but roles see all.
@@ -390,30 +388,34 @@ func (s *suite) cutWorker() {
 	s.system.heal()
 }
 
-// killPair: SIGKILL of two of different kinds at the same moment, and a new start
-// of both.
-func (s *suite) killPair() {
+// pair is SIGKILL of two at the same moment, and a new start of both. Two brokers and
+// two NATS servers are faults of their own.
+func pair(kinds ...string) func(*suite) {
+	return func(s *suite) {
+		s.t.Helper()
+		s.killTogether(kinds)
+	}
+}
+
+func (s *suite) killTogether(kinds []string) {
 	s.t.Helper()
-	kinds := []string{"nats", "broker", "worker", "gateway"}
-	s.rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	node := -1
 	var both []*member
-	var of map[string]bool
-	for _, kind := range kinds[:2] {
+	of := map[string]bool{}
+	for _, kind := range kinds {
 		switch kind {
 		case "nats":
 			node = s.node()
 		case "broker":
 			both = append(both, s.broker())
 		case "worker":
-			var w *member
-			w, of = s.worker()
+			w, its := s.worker(both...)
 			both = append(both, w)
+			maps.Copy(of, its)
 		case "gateway":
-			both = append(both, s.system.busiest())
+			both = append(both, s.system.busiest(both...))
 		}
 	}
-	s.t.Logf("kill-pair: %v", kinds[:2])
 	left := make([][]int, len(both))
 	var dying sync.WaitGroup
 	for i, m := range both {

@@ -154,7 +154,7 @@ func (s *suite) brokersAtOnce() {
 		}
 		from, moves := was[u.Session], kindsOf[i].restart == "resume"
 		told, resumed := 0, 0
-		harness.Eventually(s.t, "session "+u.Session+" is settled", func() bool {
+		s.byPolicy("session "+u.Session+" is settled", func() bool {
 			s.site.Check()
 			u.ReadLog(s.ask)
 			told, resumed = recovered(u, from.Head)

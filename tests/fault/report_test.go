@@ -52,7 +52,7 @@ func (r *report) add(w row) {
 
 // targets are the pauses to reach, by the fault that makes them.
 var targets = map[string]string{
-	"kill-nats": "pause ≤ 15 s", "stop-nats": "pause ≤ 1 s", "kill-gateway": "pause ≤ 2 s", "kill-worker": "interruption seen ≤ 45 s",
+	"kill-nats": "pause ≤ 15 s", "stop-nats": "pause ≤ 1 s", "drain-nats": "pause ≤ 1 s", "kill-gateway": "pause ≤ 2 s", "kill-worker": "interruption seen ≤ 45 s",
 }
 
 func (r *report) print() {

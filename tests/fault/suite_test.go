@@ -98,7 +98,7 @@ func (s *suite) flowing(when string) (events uint64, acks int64) {
 
 // hold keeps a fault up for a while.
 func (s *suite) hold(least, most time.Duration) {
-	harness.Pause(s.t.Context(), least+time.Duration(s.rng.Int64N(int64(most-least))))
+	model.Hold(s.t, s.rng, least, most)
 }
 
 // round brings everything into motion, strikes, sees it move again, and judges.
@@ -110,17 +110,17 @@ func (s *suite) round(n int, f fault) {
 	s.begin()
 	began := time.Now()
 	s.move()
-	r := row{round: n + 1, fault: f.name}
+	r := row{round: n + 1, fault: f.Name}
 	r.eventsBefore, r.acksBefore = s.flowing("before the fault")
 	was := s.infos()
 	s.pulse.mark()
-	f.strike(s)
-	if f.keeps {
-		s.unharmed(was, f.name)
+	f.Strike(s)
+	if f.Keeps {
+		s.unharmed(was, f.Name)
 	}
 	s.resume()
 	s.move() // a child of a new run was not told to print
-	r.eventsAfter, r.acksAfter = s.flowing("after " + f.name)
+	r.eventsAfter, r.acksAfter = s.flowing("after " + f.Name)
 	r.pause = s.pulse.longest(nil)
 	r.interrupted = s.pulse.firstAndLast()
 	for _, u := range s.world {
@@ -162,17 +162,29 @@ func (s *suite) resume() {
 	s.t.Helper()
 	for i, u := range s.world {
 		name := fmt.Sprintf("again-%d", s.site.Name())
-		harness.Eventually(s.t, "session "+u.Session+" runs again", func() bool {
+		s.byPolicy("session "+u.Session+" runs again", func() bool {
 			s.site.Check()
 			now := u.Info(s.ask)
-			if now.State == "running" && now.Status != "starting" {
-				return true
+			if now.State == "running" && now.Status != "starting" && now.PID != nil && harness.Living(*now.PID) {
+				return true // a gateway may not know yet that the owner of a dead child was replaced
 			}
 			if kindsOf[i].restart == "never" {
 				s.revive(u, name)
 			}
 			return false
 		})
+	}
+}
+
+// restartPauseMax is the longest that the policy resume waits before a restart: it
+// is the third one's within ten minutes.
+const restartPauseMax = 30 * time.Second
+
+// byPolicy waits for what happens after a restart at the latest.
+func (s *suite) byPolicy(what string, cond func() bool) {
+	s.t.Helper()
+	if !harness.Within(restartPauseMax+harness.Patience, cond) {
+		s.t.Fatalf("not within the longest pause of a restart, and %v: %s", harness.Patience, what)
 	}
 }
 
@@ -198,12 +210,16 @@ func (s *suite) ownedBy(m *member) map[string]bool {
 	return of
 }
 
-// worker draws one that has sessions, which the second result names.
-func (s *suite) worker() (*member, map[string]bool) {
+// worker draws one that has sessions, which the second result names, or another one
+// than some.
+func (s *suite) worker(but ...*member) (*member, map[string]bool) {
 	s.t.Helper()
 	for _, i := range s.rng.Perm(len(s.system.workers)) {
 		m := s.system.workers[i]
-		if of := s.ownedBy(m); len(of) > 0 {
+		if slices.Contains(but, m) {
+			continue
+		}
+		if of := s.ownedBy(m); len(of) > 0 || len(but) > 0 {
 			return m, of
 		}
 	}

@@ -75,7 +75,7 @@ func (s *NATSServers) config(node *natsNode, dir string, more []string) []byte {
 	var b bytes.Buffer
 	at := node.host.Addr()
 	fmt.Fprintf(&b, "server_name: %s\nlisten: %s:%d\nhttp: %s:%d\n", node.name, at, node.client, at, node.monitor)
-	fmt.Fprintf(&b, "max_payload: 8MB\njetstream { store_dir: %q, max_file_store: 100GB, sync_interval: always }\n", filepath.Join(dir, node.name))
+	fmt.Fprintf(&b, "lame_duck_grace_period: 1s\nlame_duck_duration: 30s\nmax_payload: 8MB\njetstream { store_dir: %q, max_file_store: 100GB, sync_interval: always }\n", filepath.Join(dir, node.name))
 	if len(s.nodes) > 1 {
 		var routes []string
 		for _, o := range s.nodes {
@@ -273,6 +273,10 @@ func (s *NATSServers) Kill9(i int) { s.finish(i, syscall.SIGKILL) }
 
 // Stop ends server i in order, which hands its streams to others, and waits for it.
 func (s *NATSServers) Stop(i int) { s.finish(i, syscall.SIGTERM) }
+
+// Drain ends server i as lame duck: it hands its streams to others, takes no new
+// client and tells those it has, before it closes their connections and ends.
+func (s *NATSServers) Drain(i int) { s.finish(i, syscall.SIGUSR2) }
 
 func (s *NATSServers) finish(i int, sig syscall.Signal) {
 	s.tb.Helper()

@@ -1,9 +1,6 @@
 package soak_test
 
 import (
-	"os"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -11,63 +8,33 @@ import (
 	"rejoin/tests/model"
 )
 
-// fault is one way to break something; strike returns when it is over, with a
-// server that runs.
-type fault struct {
-	name   string
-	strike func(*soak)
-	needs  func(*soak) string // why it cannot be brought about here; nil or empty: it can
-}
+// fault is one way to break a soak's server.
+type fault = model.Fault[*soak]
 
-// faults returns those that are asked for and possible.
-func (s *soak) faults() []fault {
-	s.t.Helper()
-	all := []fault{
-		{name: "kill", strike: (*soak).killServer},
-		{name: "kill-input", strike: (*soak).killByChild},
-		{name: "kill-ack", strike: (*soak).killOnAck},
-		{name: "flip", strike: (*soak).flipBit},
-		{name: "truncate", strike: (*soak).truncate},
-		{name: "pause", strike: (*soak).pauseServer},
-		{name: "kill-child", strike: (*soak).killChild},
-		{name: "reboot", strike: (*soak).reboot},
-		{name: "terminate", strike: (*soak).terminate},
-		{name: "read-only", strike: (*soak).readOnly, needs: needsDisk},
-		{name: "full", strike: (*soak).fullDisk, needs: needsDisk},
-		{name: "clock", strike: (*soak).jumpClock, needs: needsClock},
-		{name: "cut", strike: (*soak).cutLinks},
-		{name: "half-open", strike: (*soak).halfOpen},
-		{name: "half-close", strike: (*soak).halfClose},
-		{name: "stall-link", strike: (*soak).stallLinks},
-		{name: "stalled", strike: (*soak).stalledReaders},
-		{name: "flood", strike: (*soak).flood},
-	}
-	wanted := strings.Split(os.Getenv("SOAK_FAULTS"), ",")
-	if wanted[0] == "" {
-		wanted = nil
-	}
-	var some []fault
-	for _, f := range all {
-		if wanted != nil && !slices.Contains(wanted, f.name) {
-			continue
-		}
-		if f.needs != nil {
-			if why := f.needs(s); why != "" {
-				s.report.skipped[f.name] = why
-				continue
-			}
-		}
-		some = append(some, f)
-	}
-	if len(some) == 0 {
-		s.t.Fatalf("SOAK_FAULTS names none of the faults that are possible here")
-	}
-	return some
+var faults = []fault{
+	{Name: "kill", Strike: (*soak).killServer},
+	{Name: "kill-input", Strike: (*soak).killByChild},
+	{Name: "kill-ack", Strike: (*soak).killOnAck},
+	{Name: "flip", Strike: (*soak).flipBit},
+	{Name: "truncate", Strike: (*soak).truncate},
+	{Name: "pause", Strike: (*soak).pauseServer},
+	{Name: "kill-child", Strike: (*soak).killChild},
+	{Name: "reboot", Strike: (*soak).reboot},
+	{Name: "terminate", Strike: (*soak).terminate},
+	{Name: "read-only", Strike: (*soak).readOnly, Needs: needsDisk},
+	{Name: "full", Strike: (*soak).fullDisk, Needs: needsDisk},
+	{Name: "clock", Strike: (*soak).jumpClock, Needs: needsClock},
+	{Name: "cut", Strike: (*soak).cutLinks},
+	{Name: "half-open", Strike: (*soak).halfOpen},
+	{Name: "half-close", Strike: (*soak).halfClose},
+	{Name: "stall-link", Strike: (*soak).stallLinks},
+	{Name: "stalled", Strike: (*soak).stalledReaders},
+	{Name: "flood", Strike: (*soak).flood},
 }
 
 // hold keeps a fault up for a while.
 func (s *soak) hold(least, most time.Duration) {
-	harness.Pause(s.t.Context(), least+time.Duration(s.rng.Int64N(int64(most-least))))
+	model.Hold(s.t, s.rng, least, most)
 }
 
 // killServer: SIGKILL, somewhere.

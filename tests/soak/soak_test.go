@@ -45,13 +45,9 @@ func TestSoak(t *testing.T) {
 	fmt.Printf("%d rounds, SOAK_SEED=%d\n", rounds, seed)
 	t.Logf("SOAK_SEED=%d", seed)
 	s := newSoak(t, seed)
-	faults := s.faults()
-	for round := range rounds {
-		if round%len(faults) == 0 {
-			s.rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
-		}
-		s.round(round, faults[round%len(faults)])
-	}
+	some, skipped := model.Choose(t, s, faults, "SOAK_FAULTS", false)
+	s.report.skipped = skipped
+	model.Rounds(s.rng, rounds, some, s.round)
 	s.renew()
 	s.report.print()
 }
@@ -179,16 +175,16 @@ func (s *soak) round(n int, f fault) {
 	began := time.Now()
 	start := s.flows(c)
 	s.move(c)
-	r := row{round: n + 1, fault: f.name, level: s.level}
+	r := row{round: n + 1, fault: f.Name, level: s.level}
 	r.eventsBefore, r.acksBefore = s.flowing(c, start, "before the fault")
-	f.strike(s)
+	f.Strike(s)
 	c = harness.Dial(s.t, s.server)
 	for _, u := range s.world {
 		u.Resume(c)
 	}
 	struck := s.flows(c)
 	s.move(c)
-	r.eventsAfter, r.acksAfter = s.flowing(c, struck, "after "+f.name)
+	r.eventsAfter, r.acksAfter = s.flowing(c, struck, "after "+f.Name)
 	for _, u := range s.world {
 		u.Calm(c)
 	}
