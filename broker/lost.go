@@ -22,8 +22,9 @@ const (
 	lostTimeout     = time.Minute // one session of a lost owner
 )
 
-// tend settles the sessions of owners that are lost, until ctx ends. It looks at
-// all of them each time it is woken: by a canary, by a worker's entry.
+// tend settles the sessions of owners that are lost, and plans those of owners that
+// drain, until ctx ends. It looks at all of them each time it is woken: by a canary, by
+// a worker's entry.
 func (b *Broker) tend(ctx context.Context) {
 	for {
 		select {
@@ -33,6 +34,7 @@ func (b *Broker) tend(ctx context.Context) {
 		}
 		b.callLost(ctx)
 		b.settleLost(ctx)
+		b.planMoves()
 	}
 }
 

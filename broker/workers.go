@@ -14,6 +14,7 @@ import (
 
 const (
 	movePause    = 5 * time.Second // until a session that could not be moved is tried again
+	moveTakeover = 2 * movePause   // until another broker than the one that was asked moves it
 	moveParallel = 4               // sessions on their way elsewhere at a time
 )
 
@@ -109,7 +110,7 @@ func (b *Broker) drain(ctx context.Context, id string, d protocol.DrainParams) (
 	case e.Lost || e.Left:
 		return protocol.WorkerInfo{}, protocol.Errorf(protocol.ReasonSessionUnavailable, "worker %s does not run", id)
 	}
-	req := protocol.WorkerRequest{Op: protocol.OpDrain}
+	req := protocol.WorkerRequest{Op: protocol.OpDrain, Move: d.Move}
 	if d.Undo {
 		req.Op = protocol.OpUndrain
 	}
@@ -142,6 +143,28 @@ func (b *Broker) drain(ctx context.Context, id string, d protocol.DrainParams) (
 	return info, nil
 }
 
+// planMoves has sessions of workers that are to lose them move, a while after the
+// broker that was asked has begun with it: it may be gone. Where both are at it the
+// registry decides whose next run it is.
+func (b *Broker) planMoves() {
+	leaving := make(map[string]bool)
+	for _, e := range b.roster.workers() {
+		if e.Moving && !e.Lost && !e.Left {
+			leaving[e.Owner] = true
+		}
+	}
+	if len(leaving) == 0 {
+		return
+	}
+	for _, rec := range b.registry.records(func(r *protocol.SessionRecord) bool {
+		return owned(r) && leaving[r.Owner] && r.Restart == protocol.RestartResume
+	}) {
+		if !b.moving.has(rec.Key()) {
+			b.moving.set(rec.Key(), b.cfg.Now().Add(moveTakeover))
+		}
+	}
+}
+
 // move ends a session of a worker that drains and starts its next run elsewhere,
 // unless no other worker may run it: then it stays and is tried again. The session is
 // interrupted, as by its worker's own end: what fails behind that, and a broker that is
@@ -169,7 +192,7 @@ func (b *Broker) tryMove(ctx context.Context, k protocol.Key) (again bool, err e
 		return !errors.Is(err, errNoRecord), err
 	}
 	host, ok := b.roster.worker(protocol.WorkerOf(e.rec.Owner))
-	if !owned(e.rec) || e.rec.Deleting || !ok || host.Owner != e.rec.Owner || !host.Draining {
+	if !owned(e.rec) || e.rec.Deleting || !ok || host.Owner != e.rec.Owner || !host.Draining || !host.Moving {
 		return false, nil // it has ended, or moved, or the drain has
 	}
 	if _, err := b.pick(ctx, e.rec); err != nil {

@@ -63,8 +63,9 @@ type WorkerEntry struct {
 	Capacity int               `json:"capacity"` // sessions at a time
 	Sessions int               `json:"sessions"` // at the moment
 	Draining bool              `json:"draining,omitempty"`
-	Left     bool              `json:"left,omitempty"` // stopped in order: nothing runs there
-	Lost     bool              `json:"lost,omitempty"` // set by a broker; the worker's next heartbeat finds it
+	Moving   bool              `json:"moving,omitempty"` // with Draining: what the policy resumes goes on elsewhere, by whichever broker sees to it
+	Left     bool              `json:"left,omitempty"`   // stopped in order: nothing runs there
+	Lost     bool              `json:"lost,omitempty"`   // set by a broker; the worker's next heartbeat finds it
 	Version  string            `json:"version"`
 	Beat     uint64            `json:"beat"`
 	At       int64             `json:"at"` // ms since 1970 on the worker's clock, for people only

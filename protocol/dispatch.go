@@ -8,7 +8,7 @@ type WorkerRequest struct {
 	Session   string         `json:"session,omitempty"`
 	Record    *SessionRecord `json:"record,omitempty"`  // start, resume: the session with the run granted to the worker
 	GraceMs   int64          `json:"graceMs,omitempty"` // stop; zero means GraceDefault
-	Move      bool           `json:"move,omitempty"`    // stop: the policy is to bring the session back, as after the worker's own end
+	Move      bool           `json:"move,omitempty"`    // stop: the policy is to bring the session back, as after the worker's own end; drain: sessions are to go on elsewhere
 	Title     string         `json:"title,omitempty"`   // title
 	Command   *CommandInput  `json:"command,omitempty"` // command
 	IDs       []string       `json:"ids,omitempty"`     // status

@@ -29,20 +29,20 @@ func (w *Worker) removeFiles(ctx context.Context, k protocol.Key) protocol.Worke
 
 // drain begins or ends a drain; what runs is left alone. It lasts as long as the
 // process.
-func (w *Worker) drain(ctx context.Context, on bool) protocol.WorkerReply {
+func (w *Worker) drain(ctx context.Context, d drain) protocol.WorkerReply {
 	w.mu.Lock()
-	changed := w.draining != on
-	w.draining = on
+	changed := w.draining != d.on
+	w.draining = d.on
 	w.mu.Unlock()
 	if changed {
-		w.log.Info("drain", slog.Bool("on", on))
+		w.log.Info("drain", slog.Bool("on", d.on), slog.Bool("move", d.move))
 	}
 	if w.presence == nil {
 		return protocol.WorkerReply{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.DispatchTimeout)
 	defer cancel()
-	if err := w.presence.drain(ctx, on); err != nil {
+	if err := w.presence.drain(ctx, d); err != nil {
 		return protocol.WorkerReply{Error: w.asError(err, protocol.Key{})}
 	}
 	return protocol.WorkerReply{}

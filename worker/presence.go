@@ -82,9 +82,18 @@ type presence struct {
 	mu       sync.Mutex
 	draining bool
 	stopping bool
-	told     bool          // the entry in the bucket says draining
+	moving   bool
+	told     drain         // what the entry in the bucket says of it
 	changed  chan struct{} // closed when told may have changed
 }
+
+// drain is what a worker says of taking no new sessions.
+type drain struct {
+	on, move bool // move: what runs here is to go on elsewhere
+}
+
+// wanted is what the entry is to say. Mu is held.
+func (p *presence) wanted() drain { return drain{on: p.draining || p.stopping, move: p.moving} }
 
 // newPresence returns a presence at rest: its entry is not written.
 func newPresence(cfg *Config, owner string, open func(context.Context) (entries, error), c charges, log *slog.Logger) *presence {
@@ -227,12 +236,12 @@ func (p *presence) write(ctx context.Context, left bool) error {
 	ctx, cancel := context.WithTimeout(ctx, p.bounded(protocol.HeartbeatEvery))
 	defer cancel()
 	p.mu.Lock()
-	draining := p.draining || p.stopping
+	says := p.wanted()
 	p.mu.Unlock()
 	p.beat++
 	value, err := json.Marshal(protocol.WorkerEntry{
-		ID: p.id, Owner: p.owner, Labels: p.labels, Capacity: p.capacity, Sessions: p.charges.live(), Draining: draining,
-		Left: left, Version: p.version, Beat: p.beat, At: p.now().UnixMilli(),
+		ID: p.id, Owner: p.owner, Labels: p.labels, Capacity: p.capacity, Sessions: p.charges.live(), Draining: says.on,
+		Moving: says.move, Left: left, Version: p.version, Beat: p.beat, At: p.now().UnixMilli(),
 	})
 	if err != nil {
 		return fmt.Errorf("encode worker entry: %w", err)
@@ -253,7 +262,7 @@ func (p *presence) write(ctx context.Context, left bool) error {
 	}
 	p.rev, p.taken, p.lost, p.since = rev, true, false, sent
 	p.mu.Lock()
-	p.told = draining
+	p.told = says
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
@@ -272,16 +281,16 @@ func (p *presence) soon() {
 	}
 }
 
-// drain begins or ends a drain, and returns when the entry says so. Safe for
-// concurrent use.
-func (p *presence) drain(ctx context.Context, on bool) error {
+// drain begins or ends a drain, and returns when the entry says so. A drain whose
+// sessions move does so until it ends. Safe for concurrent use.
+func (p *presence) drain(ctx context.Context, d drain) error {
 	p.mu.Lock()
-	p.draining = on
+	p.draining, p.moving = d.on, d.on && (d.move || p.moving)
 	p.mu.Unlock()
 	for {
 		p.soon()
 		p.mu.Lock()
-		told, changed := p.told == (p.draining || p.stopping), p.changed
+		told, changed := p.told == p.wanted(), p.changed
 		p.mu.Unlock()
 		if told {
 			return nil

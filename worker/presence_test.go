@@ -498,18 +498,25 @@ func TestSingleFailures(t *testing.T) {
 func TestDrain(t *testing.T) {
 	inBubble(t, func(s *stage) {
 		s.begin()
-		for _, on := range []bool{true, false, true} {
-			if err := s.p.drain(s.t.Context(), on); err != nil {
+		for i, step := range []struct{ asked, says drain }{
+			{drain{on: true}, drain{on: true}},
+			{drain{}, drain{}},
+			{drain{on: true, move: true}, drain{on: true, move: true}},
+			{drain{on: true}, drain{on: true, move: true}}, // only its end takes it back
+			{drain{}, drain{}},
+			{drain{on: true}, drain{on: true}},
+		} {
+			if err := s.p.drain(s.t.Context(), step.asked); err != nil {
 				s.t.Fatal(err)
 			}
-			if e := s.entry("w~1"); e.Draining != on {
-				t.Errorf("draining %v, the entry says %v", on, e.Draining)
+			if e := s.entry("w~1"); e.Draining != step.says.on || e.Moving != step.says.move {
+				t.Errorf("step %d: %+v", i, e)
 			}
 		}
 		s.bucket.set(func() { s.bucket.away = true })
 		ctx, cancel := context.WithTimeout(s.t.Context(), protocol.DispatchTimeout)
 		defer cancel()
-		if err := s.p.drain(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.p.drain(ctx, drain{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("drain while the bucket is away: %v", err)
 		}
 	})

@@ -41,7 +41,9 @@ func (w *Worker) handle(t tenure, data []byte, reply func([]byte)) {
 	case protocol.OpFiles:
 		w.inWork(k, answer, func() protocol.WorkerReply { return w.removeFiles(t.ops, k) })
 	case protocol.OpDrain, protocol.OpUndrain:
-		w.inWork(k, answer, func() protocol.WorkerReply { return w.drain(t.ops, req.Op == protocol.OpDrain) })
+		w.inWork(k, answer, func() protocol.WorkerReply {
+			return w.drain(t.ops, drain{on: req.Op == protocol.OpDrain, move: req.Move})
+		})
 	default:
 		answer(protocol.WorkerReply{Error: protocol.Errorf(protocol.ReasonUnsupported, "worker does not know %q", req.Op)})
 	}

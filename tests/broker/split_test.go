@@ -677,7 +677,7 @@ func TestDrainAndMove(t *testing.T) {
 			if r.Op != protocol.OpDrain && r.Op != protocol.OpUndrain {
 				return nil
 			}
-			w1.write(func(e *protocol.WorkerEntry) { e.Draining = on })
+			w1.write(func(e *protocol.WorkerEntry) { e.Draining, e.Moving = on, r.Move })
 			return &protocol.WorkerReply{}
 		}
 	}
@@ -718,14 +718,17 @@ func TestDrainAndMove(t *testing.T) {
 	wantReason(t, err, protocol.ReasonForbidden)
 }
 
-// TestMoveThatFails: a session that a drain has ended is resumed elsewhere whatever
-// becomes of the broker that was at it, or of the first try.
+// TestMoveThatFails: the sessions of a drain go on elsewhere whatever becomes of the
+// broker that was at it, those too that it had not begun with, or of the first try.
 func TestMoveThatFails(t *testing.T) {
 	s := newSplit(t)
 	first, halt := s.broker(nil)
 	w1 := s.worker("w1", "1", 64, nil)
 	s.awaitWorkers(first, 1)
-	ids := []string{s.start(first, broker.StartParams{Agent: "again"}).ID, s.start(first, broker.StartParams{Agent: "again"}).ID}
+	var ids []string
+	for range 6 { // more than move at a time
+		ids = append(ids, s.start(first, broker.StartParams{Agent: "again"}).ID)
+	}
 	w2 := s.worker("w2", "1", 64, nil)
 	s.awaitWorkers(first, 2)
 	second, _ := s.broker(nil)
@@ -739,7 +742,7 @@ func TestMoveThatFails(t *testing.T) {
 	})
 	w1.setRefuse(func(r protocol.WorkerRequest) *protocol.WorkerReply {
 		if r.Op == protocol.OpDrain {
-			w1.write(func(e *protocol.WorkerEntry) { e.Draining = true })
+			w1.write(func(e *protocol.WorkerEntry) { e.Draining, e.Moving = true, r.Move })
 			return &protocol.WorkerReply{}
 		}
 		if r.Op == protocol.OpStop {
@@ -747,16 +750,14 @@ func TestMoveThatFails(t *testing.T) {
 		}
 		return nil
 	})
-	if info, err := first.DrainWorker(s.ctx, admin, "w1", protocol.DrainParams{Move: true}); err != nil || info.Moving != 2 {
+	if info, err := first.DrainWorker(s.ctx, admin, "w1", protocol.DrainParams{Move: true}); err != nil || info.Moving != len(ids) {
 		t.Fatalf("drain: %+v, %v", info, err)
 	}
-	harness.Eventually(t, "what was ended runs elsewhere", func() bool {
+	harness.Eventually(t, "all run elsewhere", func() bool {
 		moved := 0
 		for _, id := range ids {
 			if rec := s.record(id); rec.Host == "w2" && rec.Status == protocol.StatusIdle {
 				moved++
-			} else if rec.Owner == w1.id {
-				moved++ // not ended: the broker that was asked is gone
 			}
 		}
 		return moved == len(ids) && refused.Load()
