@@ -59,6 +59,9 @@ func newGuard(cfg Config, f *format, now time.Time) *guard {
 // before makes the files fit for the server. Crashed says that the machine
 // stopped, not only the process: then the end of a newest block may be anything.
 func (g *guard) before(ctx context.Context, crashed bool) error {
+	if err := g.checkPlaces(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
 	if err := errors.Join(g.takeBack(), g.clear()); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
