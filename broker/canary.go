@@ -66,12 +66,7 @@ func (r *roster) sing(ctx context.Context, rev *uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.HeartbeatEvery)
 	defer cancel()
-	var next uint64
-	if *rev == 0 {
-		next, err = bucket.Create(ctx, r.own, value)
-	} else {
-		next, err = bucket.Update(ctx, r.own, value, *rev)
-	}
+	next, err := bucket.PutOver(ctx, r.own, value, *rev)
 	if err == nil {
 		*rev = next
 		return nil

@@ -292,12 +292,7 @@ func (r *roster) lose(ctx context.Context, id string, m member, owner string) (l
 	if err != nil {
 		return false, fmt.Errorf("encode worker entry: %w", err)
 	}
-	var rev uint64
-	if m.rev == 0 {
-		rev, err = bucket.Create(ctx, id, value)
-	} else {
-		rev, err = bucket.Update(ctx, id, value, m.rev)
-	}
+	rev, err := bucket.PutOver(ctx, id, value, m.rev)
 	switch {
 	case errors.Is(err, journal.ErrExists), errors.Is(err, journal.ErrRevision):
 		return false, r.refresh(ctx, id)

@@ -91,11 +91,11 @@ func (s *starts) reserve(ctx context.Context, key string, old *reservation, r re
 	if err != nil {
 		return fmt.Errorf("encode start reservation: %w", err)
 	}
-	if old == nil {
-		_, err = bucket.Create(ctx, key, value)
-	} else {
-		_, err = bucket.Update(ctx, key, value, old.revision)
+	var rev uint64
+	if old != nil {
+		rev = old.revision
 	}
+	_, err = bucket.PutOver(ctx, key, value, rev)
 	return err
 }
 

@@ -30,8 +30,7 @@ const (
 // entries is the bucket of gateways: journal.Bucket.
 type entries interface {
 	Get(ctx context.Context, key string) (journal.Entry, error)
-	Create(ctx context.Context, key string, value []byte) (uint64, error)
-	Update(ctx context.Context, key string, value []byte, rev uint64) (uint64, error)
+	PutOver(ctx context.Context, key string, value []byte, rev uint64) (uint64, error)
 	Delete(ctx context.Context, key string) error
 	Watch(ctx context.Context, f func(journal.Entry)) error
 }
@@ -156,17 +155,15 @@ func (p *Presence) write(ctx context.Context, draining bool) error {
 
 // put is one attempt at the own entry.
 func (p *Presence) put(ctx context.Context, value []byte) (uint64, error) {
-	if p.rev != 0 {
-		return p.entries.Update(ctx, p.cfg.ID, value, p.rev)
+	rev := p.rev
+	if rev == 0 {
+		old, err := p.entries.Get(ctx, p.cfg.ID)
+		if err != nil && !errors.Is(err, journal.ErrNotFound) {
+			return 0, err
+		}
+		rev = old.Revision
 	}
-	old, err := p.entries.Get(ctx, p.cfg.ID)
-	if errors.Is(err, journal.ErrNotFound) {
-		return p.entries.Create(ctx, p.cfg.ID, value)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return p.entries.Update(ctx, p.cfg.ID, value, old.Revision)
+	return p.entries.PutOver(ctx, p.cfg.ID, value, rev)
 }
 
 // watch follows the bucket until ctx ends.

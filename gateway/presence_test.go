@@ -63,20 +63,12 @@ func (b *fakeBucket) Get(_ context.Context, key string) (e journal.Entry, err er
 	return e, err
 }
 
-func (b *fakeBucket) Create(_ context.Context, key string, value []byte) (rev uint64, err error) {
+func (b *fakeBucket) PutOver(_ context.Context, key string, value []byte, old uint64) (rev uint64, err error) {
 	err = b.locked(func() error {
-		if e := b.entries[key]; e.Revision != 0 && !e.Deleted {
+		switch e := b.entries[key]; {
+		case old == 0 && e.Revision != 0 && !e.Deleted:
 			return journal.ErrExists
-		}
-		rev = b.put(key, value, false)
-		return nil
-	})
-	return rev, err
-}
-
-func (b *fakeBucket) Update(_ context.Context, key string, value []byte, old uint64) (rev uint64, err error) {
-	err = b.locked(func() error {
-		if b.entries[key].Revision != old {
+		case old != 0 && e.Revision != old:
 			return journal.ErrRevision
 		}
 		rev = b.put(key, value, false)

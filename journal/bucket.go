@@ -201,6 +201,15 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, rev uint6
 	return next, nil
 }
 
+// PutOver is Update of an entry of which revision rev is known, and Create where none
+// is (zero). Errors: ErrRevision, ErrExists, ErrUnavailable, ctx's.
+func (b *Bucket) PutOver(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+	if rev == 0 {
+		return b.Create(ctx, key, value)
+	}
+	return b.Update(ctx, key, value, rev)
+}
+
 // Delete forgets the key wholly: Create works again, watchers are told, and
 // the note that tells them vanishes after a minute. A missing key is no error.
 // Errors: ErrUnavailable, ctx's.

@@ -35,8 +35,7 @@ const (
 // entries is the part of journal.Bucket that a presence uses. Contracts as there.
 type entries interface {
 	Get(ctx context.Context, key string) (journal.Entry, error)
-	Create(ctx context.Context, key string, value []byte) (uint64, error)
-	Update(ctx context.Context, key string, value []byte, rev uint64) (uint64, error)
+	PutOver(ctx context.Context, key string, value []byte, rev uint64) (uint64, error)
 }
 
 var _ entries = (*journal.Bucket)(nil)
@@ -247,12 +246,7 @@ func (p *presence) write(ctx context.Context, left bool) error {
 		return fmt.Errorf("encode worker entry: %w", err)
 	}
 	sent := p.clock()
-	var rev uint64
-	if p.rev == 0 {
-		rev, err = p.bucket.Create(ctx, p.id, value)
-	} else {
-		rev, err = p.bucket.Update(ctx, p.id, value, p.rev)
-	}
+	rev, err := p.bucket.PutOver(ctx, p.id, value, p.rev)
 	if err != nil {
 		p.unsure = true
 		return err

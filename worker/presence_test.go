@@ -51,19 +51,14 @@ func (f *fakeBucket) Get(ctx context.Context, key string) (journal.Entry, error)
 	return e, nil
 }
 
-func (f *fakeBucket) Create(ctx context.Context, key string, value []byte) (uint64, error) {
-	rev, err := f.Update(ctx, key, value, 0)
-	if errors.Is(err, journal.ErrRevision) {
-		err = journal.ErrExists
-	}
-	return rev, err
-}
-
-func (f *fakeBucket) Update(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+func (f *fakeBucket) PutOver(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
 	f.mu.Lock()
 	away, mute, slow := f.away, f.mute, f.slow
 	if !away && rev != f.entry.Revision {
 		f.mu.Unlock()
+		if rev == 0 {
+			return 0, journal.ErrExists
+		}
 		return 0, journal.ErrRevision
 	}
 	if !away {
