@@ -181,11 +181,14 @@ func (c *cluster) judgeLogs() {
 			c.t.Fatal(err)
 		}
 		for line := range bytes.Lines(b) {
-			for _, wrong := range []string{"iolation", "DATA RACE", "panic:"} {
+			for _, wrong := range []string{"iolation", "panic:"} {
 				if bytes.Contains(line, []byte(wrong)) {
 					c.t.Errorf("%s: %s", filepath.Base(path), line)
 				}
 			}
+		}
+		for _, race := range harness.Races(string(b)) {
+			c.t.Errorf("%s: %s", filepath.Base(path), race)
 		}
 		if c.t.Failed() {
 			c.t.Logf("--- %s\n%s", filepath.Base(path), b[max(0, len(b)-4<<10):])
