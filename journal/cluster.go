@@ -293,12 +293,11 @@ type streamInfo struct {
 		Replicas int   `json:"num_replicas"`
 	} `json:"config"`
 	State struct {
-		Bytes   int64  `json:"bytes"`
-		LastSeq uint64 `json:"last_seq"`
+		Messages uint64 `json:"messages"`
+		Bytes    int64  `json:"bytes"`
+		LastSeq  uint64 `json:"last_seq"`
 	} `json:"state"`
-	Cluster *struct {
-		Leader string `json:"leader"`
-	} `json:"cluster"` // nil of a server on its own
+	Cluster *groupSays `json:"cluster"` // nil of a server on its own
 }
 
 // streamInfo describes a stream. Errors: ErrUnavailable, ctx's.

@@ -29,12 +29,14 @@ type remoteLook struct {
 	next  time.Time   // of the next look at every shard
 	away  time.Time   // since when the servers are not reached; zero: they are
 	heard []time.Time // when each shard last answered
+	ended bool        // a member's own store has, which was told
 }
 
 // lookRemote takes one look at the connections, and at the shards when it is time
 // or a writer found one full.
 func (w *healthWatch) lookRemote(ctx context.Context) {
 	now := w.n.clock()
+	w.lookMember()
 	detail := w.lookAway(now)
 	was, _ := w.n.disk.get()
 	health := Health{}
@@ -71,7 +73,7 @@ func (w *healthWatch) lookAway(now time.Time) string {
 		return "not connected"
 	}
 	if !w.remote.away.IsZero() {
-		w.remote = remoteLook{} // a shard that was not asked has not been silent
+		w.remote = remoteLook{ended: w.remote.ended} // a shard that was not asked has not been silent
 	}
 	return ""
 }

@@ -23,6 +23,7 @@ const (
 	messageBytesMax = 8 << 20  // NATS payload; a part with its header stays far below
 	pendingBytesMax = 64 << 20 // of one server-side connection before it is cut
 	startTimeout    = 60 * time.Second
+	startLook       = 100 * time.Millisecond // between two looks at what a start came to
 )
 
 // Config of Start. The zero value of each field is documented.
@@ -208,6 +209,9 @@ func (n *Node) openDir(ctx context.Context) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("journal: make data directory: %w", err)
 	}
+	if present(memberPath(dir)) {
+		return notAlone(dir)
+	}
 	if err := n.closeDir(dir, formatFile(dir)); err != nil {
 		return err
 	}
@@ -288,12 +292,16 @@ func (n *Node) runServer(ctx context.Context, opts *server.Options) (_ *server.S
 	if text := bridge.fatal.Load(); text != nil {
 		return nil, fmt.Errorf("journal: start server: %s", *text)
 	}
-	wait := startTimeout
-	if t, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(t))
+	for began := time.Now(); !srv.ReadyForConnections(startLook); {
+		if text := bridge.fatal.Load(); text != nil {
+			return nil, fmt.Errorf("journal: start server: %s", *text)
+		}
+		if ctx.Err() != nil || time.Since(began) > startTimeout {
+			return nil, errors.Join(errors.New("journal: server did not get ready"), ctx.Err())
+		}
 	}
-	if !srv.ReadyForConnections(wait) || opts.JetStream && !srv.JetStreamEnabled() {
-		return nil, errors.Join(errors.New("journal: server did not get ready"), ctx.Err())
+	if opts.JetStream && !srv.JetStreamEnabled() {
+		return nil, errors.New("journal: server did not get ready")
 	}
 	return srv, nil
 }
@@ -373,6 +381,10 @@ func (n *Node) stopTraffic() {
 		if c != nil {
 			c.Close()
 		}
+	}
+	if n.remote != nil && n.remote.member != nil {
+		n.stopMember()
+		return
 	}
 	for _, p := range []*atomic.Pointer[server.Server]{&n.engine, &n.busServer} {
 		if srv := p.Load(); srv != nil {

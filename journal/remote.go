@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"rejoin/protocol"
@@ -34,7 +36,10 @@ const remoteBytesDefault = 16 << 30
 
 // RemoteConfig of Connect. The zero value of each field is documented.
 type RemoteConfig struct {
-	URLs []string // nats:// or tls:// addresses of servers. At least one
+	URLs []string // nats:// or tls:// addresses of servers. At least one, unless Member is set
+	// Member embeds a server that is one of the cluster, to which this process
+	// connects: URLs, Creds and TLS mean nothing then, and Dir is required.
+	Member *MemberConfig
 	// Creds is a file: a JWT with its seed (.creds), or the seed of an nkey. Zero: none.
 	Creds string
 	TLS   *tls.Config // zero: none beyond what URLs ask for
@@ -48,7 +53,7 @@ type RemoteConfig struct {
 	Create     bool
 	Replicas   int          // of new streams; zero: 3 in a cluster of servers, else 1
 	Shards     int          // of a new journal; zero: 8, at most 64
-	MaxBytes   int64        // of all shards of a new journal; zero: 16 GiB
+	MaxBytes   int64        // of all shards of a new journal; zero: 16 GiB, of a member 70 % of its file system
 	Durability Durability   // what the servers keep; zero: always
 	Logger     *slog.Logger // zero: nothing is logged
 }
@@ -60,7 +65,7 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	if c.Shards == 0 {
 		c.Shards = shardsDefault
 	}
-	if c.MaxBytes == 0 {
+	if c.MaxBytes == 0 && c.Member == nil {
 		c.MaxBytes = remoteBytesDefault
 	}
 	if c.Logger == nil {
@@ -71,7 +76,9 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 
 func (c RemoteConfig) validate() error {
 	switch {
-	case len(c.URLs) == 0:
+	case c.Member != nil && c.Dir == "":
+		return errors.New("journal: RemoteConfig.Dir is required of a member")
+	case c.Member == nil && len(c.URLs) == 0:
 		return errors.New("journal: RemoteConfig.URLs is required")
 	case c.Shards < 1 || c.Shards > shardsMax:
 		return fmt.Errorf("journal: RemoteConfig.Shards %d: must be 1 to %d", c.Shards, shardsMax)
@@ -79,6 +86,8 @@ func (c RemoteConfig) validate() error {
 		return fmt.Errorf("journal: RemoteConfig.Replicas %d: must be 0 to %d", c.Replicas, replicasMax)
 	case c.MaxBytes < 0:
 		return fmt.Errorf("journal: RemoteConfig.MaxBytes %d: must not be negative", c.MaxBytes)
+	case c.Member != nil:
+		return c.Member.validate()
 	}
 	return nil
 }
@@ -87,6 +96,7 @@ func (c RemoteConfig) validate() error {
 type remote struct {
 	cfg    RemoteConfig
 	record clusterRecord
+	member *member // nil: the servers are those of others
 }
 
 // Connect opens the journal that a cluster of NATS servers keeps. It waits for the
@@ -104,6 +114,11 @@ func Connect(ctx context.Context, cfg RemoteConfig) (_ *Node, err error) {
 	for _, r := range []**reach{&n.pubs, &n.reads, &n.kvs, &n.lives} {
 		*r = &reach{attempt: remoteAttempt}
 	}
+	if cfg.Member != nil {
+		if n.remote.member, err = newMember(&cfg); err != nil {
+			return nil, err
+		}
+	}
 	n.snapFresh.done.Store(true) // no start of these servers cuts a block that was verified
 	defer func() {
 		if err != nil {
@@ -116,6 +131,11 @@ func Connect(ctx context.Context, cfg RemoteConfig) (_ *Node, err error) {
 	if err := n.openOwnDir(cfg.Dir); err != nil {
 		return nil, err
 	}
+	if n.remote.member != nil {
+		if err := n.openMember(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -124,6 +144,11 @@ func Connect(ctx context.Context, cfg RemoteConfig) (_ *Node, err error) {
 	}
 	if err := n.openCluster(ctx); err != nil {
 		return nil, err
+	}
+	if n.remote.member != nil {
+		if err := n.settleMember(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.begin(ctx); err != nil {
 		return nil, err
@@ -142,6 +167,10 @@ func (n *Node) openOwnDir(dir string) (err error) {
 	if present(formatFile(dir)) {
 		return &FormatError{Path: formatFile(dir), Reason: "the directory holds a journal of its own: name another one, or start without servers to connect to"}
 	}
+	m := n.remote.member
+	if m == nil && present(memberPath(dir)) {
+		return notAlone(dir)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("journal: make data directory: %w", err)
 	}
@@ -151,16 +180,33 @@ func (n *Node) openOwnDir(dir string) (err error) {
 	if n.lock, err = lockDir(dir); err != nil {
 		return err
 	}
+	if m != nil {
+		if err := m.openFile(dir); err != nil {
+			return err
+		}
+		if n.remote.cfg.MaxBytes == 0 {
+			disk, err := diskSpace(dir)
+			if err != nil {
+				return err
+			}
+			n.remote.cfg.MaxBytes = disk.size / 10 * 7
+		}
+	}
 	n.instance, err = openInstance(dir, n.clock())
 	return err
+}
+
+// notAlone refuses the directory of a member to a start that is to be none.
+func notAlone(dir string) error {
+	return &FormatError{Path: memberPath(dir), Reason: "the directory holds the store of a cluster's member: name another one, or start it as that member"}
 }
 
 // dialRemote connects to the cluster, however long it takes.
 func (n *Node) dialRemote(ctx context.Context, l link, opts []nats.Option) (*nats.Conn, error) {
 	cfg := &n.remote.cfg
-	auth, err := credentials(cfg.Creds)
+	auth, err := n.remote.proof(&n.engine)
 	if err != nil {
-		return nil, &RefusedError{err.Error()}
+		return nil, err
 	}
 	opts = append(opts, auth...)
 	opts = append(opts, nats.Name(cfg.Name+"-"+l.name), nats.Timeout(remoteDial), nats.ReconnectWait(remoteReconnect),
@@ -198,6 +244,19 @@ func (n *Node) leaveServer(l link, nc *nats.Conn) {
 	if err := nc.ForceReconnect(); err != nil { // closed meanwhile
 		n.log.Debug("journal connection", slog.String("name", l.name), slog.Any(protocol.LogError, err))
 	}
+}
+
+// proof are the options that say where the servers are, if not in URLs, and who one is.
+func (r *remote) proof(engine *atomic.Pointer[server.Server]) ([]nats.Option, error) {
+	if r.member == nil {
+		auth, err := credentials(r.cfg.Creds)
+		if err != nil {
+			return nil, &RefusedError{err.Error()}
+		}
+		return auth, nil
+	}
+	who, err := proof(r.member.user)
+	return []nats.Option{nats.InProcessServer(lifeline{engine}), who}, err
 }
 
 // refused reports that another attempt to connect would end the same.

@@ -47,6 +47,7 @@ type serverSays struct {
 			SyncAlways   bool          `json:"sync_always"`
 		} `json:"config"`
 		Meta *struct {
+			groupSays
 			Size int `json:"cluster_size"`
 		} `json:"meta_cluster"`
 	} `json:"data"`

@@ -95,6 +95,16 @@ func roleSetters(s, flags *settings) map[string]func() {
 	}
 }
 
+// refuseNATS is for a member of a cluster, which keeps the journal itself.
+func (s *settings) refuseNATS() error {
+	for _, name := range slices.Sorted(maps.Keys(roleSetters(s, s))) {
+		if s.flagged[name] && (strings.HasPrefix(name, "nats-") || name == "accept-durability") {
+			return fmt.Errorf("--%s is for servers that --nats names, and there are none", name)
+		}
+	}
+	return nil
+}
+
 // parseLabels reads NAME=VALUE words.
 func parseLabels(flag string, words []string) (map[string]string, error) {
 	labels := map[string]string{}
@@ -111,9 +121,9 @@ func parseLabels(flag string, words []string) (map[string]string, error) {
 	return labels, nil
 }
 
-// split reports whether the journal is that of NATS servers, where other
-// processes have roles too.
-func (s *settings) split() bool { return len(s.NATS.Servers) > 0 }
+// split reports whether the journal is that of NATS servers, others' or this one and
+// its peers, so that other processes have roles too.
+func (s *settings) split() bool { return len(s.NATS.Servers) > 0 || s.member() }
 
 // is reports whether this process has a role: one on its own has all.
 func (s *settings) is(role protocol.ServerRole) bool {
@@ -125,8 +135,14 @@ func (s *settings) resolveRoles() error {
 	if err := s.parseRoles(); err != nil {
 		return err
 	}
+	if err := s.resolveCluster(); err != nil {
+		return err
+	}
 	if !s.split() {
 		return s.refuseRoles()
+	}
+	if s.member() {
+		return errors.Join(s.refuseNATS(), s.resolveWorker(), s.resolveAdvertise())
 	}
 	for _, role := range allRoles {
 		if s.is(role) {

@@ -36,9 +36,9 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [flags] [-- CHILD ARGV...]",
 		Short: "Run a server",
-		Long: `Runs a server: everything in one process, or with --nats the roles that --roles names,
-which meet those of other processes on NATS servers. The program after -- becomes the default
-agent; without one, and without --config, it is the built-in demo agent.
+		Long: `Runs a server: everything in one process; or with --nats the roles that --roles names,
+which meet those of other processes on NATS servers; or with --cluster-name all roles, as one
+of three servers that keep the journal together. The program after -- becomes the default agent; without one, and without --config, it is the built-in demo agent.
 
 SIGTERM or SIGINT stops it in order within 10 seconds; a second one at once. SIGHUP
 has it read again what may change while it runs.`,
@@ -96,6 +96,7 @@ func serveFlags(cmd *cobra.Command) *serveInput {
 	f.Var(&flags.Limits.WriteTimeout, "write-timeout", "how long a client may take no byte")
 	f.StringVar(&flags.Admin, "admin", "", "host:port for metrics, health and profiles; without a token, so for this machine only (default: none)")
 	roleFlags(cmd, flags, &in.labels)
+	clusterFlags(cmd, flags)
 	f.StringVar(&flags.readyFile, "ready-file", "", "file to write once everything listens")
 	f.StringVar(&flags.LogFormat, "log-format", flags.LogFormat, "text or json")
 	f.StringVar(&flags.LogLevel, "log-level", flags.LogLevel, "debug, info, warn or error")
@@ -137,6 +138,7 @@ func (a *app) serveSettings(cmd *cobra.Command, in *serveInput, child []string) 
 		"log-level":         func() { s.LogLevel = flags.LogLevel },
 	}
 	maps.Copy(sets, roleSetters(&s, flags))
+	maps.Copy(sets, clusterSetters(&s, flags))
 	for name, set := range sets {
 		if cmd.Flags().Changed(name) {
 			s.flagged[name] = true

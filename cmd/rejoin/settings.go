@@ -31,6 +31,7 @@ type settings struct {
 	Encryption encryption                    `yaml:"encryption,omitempty"`
 	Roles      []string                      `yaml:"roles,omitempty"` // empty: all
 	NATS       natsSettings                  `yaml:"nats,omitempty"`
+	Cluster    clusterSettings               `yaml:"cluster,omitempty"`
 	Worker     workerSettings                `yaml:"worker,omitempty"`
 	Durability string                        `yaml:"durability,omitempty"`
 	AllowArgv  bool                          `yaml:"allowArgv"`
@@ -176,7 +177,8 @@ func (s *settings) resolve() error {
 		resolve func() error
 		flags   []string // that may be what is wrong
 	}{
-		{s.resolveRoles, slices.Concat([]string{"roles", "durability", "label"}, slices.Collect(maps.Keys(roleSetters(s, s))))},
+		{s.resolveRoles, slices.Concat([]string{"roles", "durability", "label"},
+			slices.Collect(maps.Keys(roleSetters(s, s))), slices.Collect(maps.Keys(clusterSetters(s, s))))},
 		{s.resolveAgents, []string{"env-allow"}},
 		{s.resolveListeners, []string{"listen", "no-auth", "tls-cert", "tls-key", "tls-client-ca"}},
 		{s.resolveAuth, []string{"token", "token-file", "no-auth", "tokens"}},
@@ -211,7 +213,7 @@ func (s *settings) blame(err error, flags ...string) error {
 }
 
 func (s *settings) resolveDurability() (err error) {
-	if s.split() {
+	if s.split() && !s.member() {
 		s.Durability = "" // the servers'
 		return nil
 	}

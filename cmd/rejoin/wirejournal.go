@@ -64,6 +64,9 @@ func (s *server) connectJournal(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.cfg.member() {
+		return s.joinCluster(ctx)
+	}
 	level, err := s.askDurability(ctx, secure)
 	if err != nil {
 		return err
@@ -77,6 +80,22 @@ func (s *server) connectJournal(ctx context.Context) error {
 		rc.Dir = s.cfg.dataDir
 	}
 	s.node, err = journal.Connect(ctx, rc)
+	return err
+}
+
+// joinCluster opens the journal that this process keeps with its peers.
+func (s *server) joinCluster(ctx context.Context) error {
+	m, err := s.cfg.memberConfig()
+	if err != nil {
+		return err
+	}
+	s.node, err = journal.Connect(ctx, journal.RemoteConfig{
+		Member: m, Name: "rejoin-" + m.Name, Dir: s.cfg.dataDir, Create: true, MaxBytes: int64(s.cfg.Journal.MaxBytes),
+		Durability: s.cfg.durability, Logger: s.log,
+	})
+	if err == nil {
+		s.keeps = s.node.Durability().String()
+	}
 	return err
 }
 

@@ -74,6 +74,12 @@ func (s *server) workerID() string {
 	}
 	const own = 6 // characters of the ULID's random end
 	instance := strings.ToLower(s.node.Instance())
+	name := machineName()
+	return name[:min(len(name), protocol.SessionIDBytesMax-own-1)] + "-" + instance[len(instance)-own:]
+}
+
+// machineName is the machine's name, as far as workers and members can have it.
+func machineName() string {
 	name, err := os.Hostname()
 	if err != nil {
 		name = "worker"
@@ -84,7 +90,7 @@ func (s *server) workerID() string {
 		}
 		return '-'
 	}, name)
-	return name[:min(len(name), protocol.SessionIDBytesMax-own-1)] + "-" + instance[len(instance)-own:]
+	return name[:min(len(name), protocol.SessionIDBytesMax)]
 }
 
 // killLeftovers ends what an earlier process of this data directory left running.
