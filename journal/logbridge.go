@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 )
 
@@ -22,7 +23,15 @@ func (l *logBridge) Warnf(format string, v ...any) {
 	l.log.Warn("nats", slog.String("text", fmt.Sprintf(format, v...)))
 }
 
+// routeErrors are of a peer that is away, which is tried again for ever: the journal
+// says itself what it cannot do without it.
+const routeErrors = "Error trying to connect to route"
+
 func (l *logBridge) Errorf(format string, v ...any) {
+	if strings.HasPrefix(format, routeErrors) {
+		l.Warnf(format, v...)
+		return
+	}
 	l.wrong()
 	l.log.Error("nats", slog.String("text", fmt.Sprintf(format, v...)))
 }

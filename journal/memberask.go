@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,8 @@ type memberSays struct {
 
 // peerSays is what the leader of a Raft group says of another member.
 type peerSays struct {
-	Name    string `json:"name"`
+	Name    string `json:"name"` // a sentence where the leader has not met it yet
+	Peer    string `json:"peer"`
 	Current bool   `json:"current"`
 	Offline bool   `json:"offline"`
 	Lag     uint64 `json:"lag"`
@@ -44,6 +46,20 @@ type peerSays struct {
 type groupSays struct {
 	Leader   string     `json:"leader"`
 	Replicas []peerSays `json:"replicas"`
+}
+
+// is reports whether it is the member of that name.
+func (p *peerSays) is(name string) bool { return p.Name == name || p.Peer == peerID(name) }
+
+// peerID is what Raft calls the server of that name (server/events.go, getHash).
+func peerID(name string) string {
+	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	sum := sha256.Sum256([]byte(name))
+	id := sum[:8]
+	for i := range id {
+		id[i] = digits[int(id[i])%len(digits)]
+	}
+	return string(id)
 }
 
 // behind says why not every member but me is known to have all of a group's log;
@@ -58,7 +74,7 @@ func (g *groupSays) behind(me string) string {
 	}
 	others := 1
 	for _, p := range g.Replicas {
-		if p.Name == me {
+		if p.is(me) {
 			continue
 		}
 		if others++; p.Offline || !p.Current || p.Lag > 0 {
@@ -230,7 +246,7 @@ func (a *asker) meta(ctx context.Context) error {
 	if found == nil {
 		return &laterError{"the other members have no leader: both have to run"}
 	}
-	if len(found.Replicas) == membersOf-1 && !slices.ContainsFunc(found.Replicas, func(p peerSays) bool { return p.Name == me }) {
+	if len(found.Replicas) == membersOf-1 && !slices.ContainsFunc(found.Replicas, func(p peerSays) bool { return p.is(me) }) {
 		names := []string{found.Leader}
 		for _, p := range found.Replicas {
 			names = append(names, p.Name)

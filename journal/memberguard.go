@@ -24,8 +24,8 @@ const (
 	metaGroup     = "_meta_"
 	groupPeers    = "peers.idx"
 	groupVote     = "tav.idx"
-	groupVoteMin  = 16 // term and vote
-	groupPeersMin = 8  // sizes
+	groupVoteMin  = 8 // term, and who has its vote, if anybody
+	groupPeersMin = 8 // sizes
 	groupSnaps    = "snapshots"
 	groupSnapMin  = 28 // numbers and checksum
 	lostAll       = "" // memberLoss.stream of everything there is

@@ -95,10 +95,27 @@ func (s *Server) Run(flags ...string) {
 // TryRun is Run for tests that expect a refusal: the error tells how the process
 // ended.
 func (s *Server) TryRun(flags ...string) error {
-	ready := filepath.Join(s.tb.TempDir(), "ready.json")
-	log, err := os.OpenFile(s.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	ready, err := s.begin(flags)
 	if err != nil {
 		return err
+	}
+	return s.awaitReady(ready)
+}
+
+// Begin starts the process for tests of what it does instead of becoming ready.
+func (s *Server) Begin(flags ...string) {
+	s.tb.Helper()
+	if _, err := s.begin(flags); err != nil {
+		s.tb.Fatalf("start the server: %v", err)
+	}
+}
+
+// begin starts the process and returns the file that it writes when it is ready.
+func (s *Server) begin(flags []string) (ready string, err error) {
+	ready = filepath.Join(s.tb.TempDir(), "ready.json")
+	log, err := os.OpenFile(s.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", err
 	}
 	defer func() { _ = log.Close() }() // the child has its own
 	args := []string{"serve", "--data-dir", s.Dir, "--ready-file", ready}
@@ -117,7 +134,7 @@ func (s *Server) TryRun(flags ...string) error {
 	cmd.Env = append(os.Environ(), s.options.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		return err
+		return "", err
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -125,7 +142,7 @@ func (s *Server) TryRun(flags ...string) error {
 		close(exited)
 	}()
 	s.cmd, s.exited = cmd, exited
-	return s.awaitReady(ready)
+	return ready, nil
 }
 
 func (s *Server) awaitReady(path string) error {
