@@ -76,7 +76,7 @@ func (m *member) scan(ctx context.Context) ([]memberLoss, error) {
 func (m *member) scanAll(ctx context.Context) (lost []memberLoss, err error) {
 	streams, groups := m.file.Streams, []string{metaGroup}
 	if !m.file.Ready { // the journal was being made: what is there
-		streams, groups = map[string]string{}, nil
+		streams = map[string]string{}
 		for _, d := range storedStreams(m.dir) {
 			streams[d.Name()] = ""
 		}

@@ -228,11 +228,19 @@ func (d *doctor) moreTokens(path string) {
 
 // journal is what keeps the events, and what an acknowledgement of it survives.
 func (d *doctor) journal(ctx context.Context, asked *serverSaid) {
-	if d.s.split() {
+	if d.s.split() && !d.s.member() {
 		d.natsServers(ctx)
 		return
 	}
 	if asked != nil { // it has said what it keeps
+		return
+	}
+	if d.s.member() {
+		if _, err := d.s.memberConfig(); err != nil {
+			d.fail("cluster", err.Error(), "see --cluster-secret-file, --cluster-ca, --cluster-cert and --cluster-key")
+			return
+		}
+		d.ok("journal", "kept with the two other members of the cluster %s; this one syncs: %s", d.s.Cluster.Name, d.s.Durability)
 		return
 	}
 	if d.s.Durability == (journal.Durability{}).String() {

@@ -133,7 +133,7 @@ func (d *doctor) disk(dir string) {
 	default:
 		d.ok("free space", "%s", text)
 	}
-	if !d.s.split() {
+	if !d.s.split() || d.s.member() {
 		d.fsync(dir)
 	}
 }
