@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,6 +202,7 @@ type crowd struct {
 	at       address
 	c        *harness.Client
 	sessions []string
+	lines    *atomic.Int64 // that watchers heard; nil: nobody wants to know
 }
 
 func gather(t *testing.T, at address, n int, argv []string) *crowd {
@@ -257,7 +259,11 @@ func (k *crowd) watcher(id string, heard chan<- int) net.Conn {
 			lines, buf := 0, make([]byte, 64<<10)
 			for {
 				n, err := conn.Read(buf)
-				lines += bytes.Count(buf[:n], []byte("\n"))
+				some := bytes.Count(buf[:n], []byte("\n"))
+				lines += some
+				if k.lines != nil {
+					k.lines.Add(int64(some))
+				}
 				if err != nil {
 					break
 				}

@@ -14,13 +14,13 @@ import (
 	"rejoin/tests/harness"
 )
 
-var gatewayLine = regexp.MustCompile(`gateway-a on +tcp://(\S+)`)
+var gatewayLine = regexp.MustCompile(`gateway-[ab] on +tcp://(\S+)`)
 
 // TestMeasureSplit: the roles of a split system, each with processes of its own.
 // Everybody is at the first gateway.
 func TestMeasureSplit(t *testing.T) {
 	measuring(t)
-	dir, at := cluster(t)
+	dir, at, _ := cluster(t)
 	groups := map[string][]int{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.pid"))
 	if err != nil || len(files) < 9 {
@@ -76,8 +76,8 @@ func TestMeasureSplit(t *testing.T) {
 	rounds(strconv.Itoa(pacedObservers) + " clients each")
 }
 
-// cluster runs deploy/local-cluster.sh until the test ends.
-func cluster(t *testing.T) (dir string, at address) {
+// cluster runs deploy/local-cluster.sh until the test ends; a and b are its gateways.
+func cluster(t *testing.T) (dir string, a, b address) {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
@@ -108,9 +108,9 @@ func cluster(t *testing.T) (dir string, at address) {
 	if !harness.Within(4*harness.Patience, func() bool { return strings.Contains(text(), "to begin") }) {
 		t.Fatalf("the cluster does not come up:\n%s", text())
 	}
-	m := gatewayLine.FindStringSubmatch(text())
-	if m == nil {
-		t.Fatalf("no gateway is named in:\n%s", text())
+	m := gatewayLine.FindAllStringSubmatch(text(), -1)
+	if len(m) != 2 {
+		t.Fatalf("two gateways are not named in:\n%s", text())
 	}
-	return filepath.Join(dir, "data"), address{"tcp", m[1], token}
+	return filepath.Join(dir, "data"), address{"tcp", m[0][1], token}, address{"tcp", m[1][1], token}
 }
