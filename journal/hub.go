@@ -60,6 +60,7 @@ type Hub struct {
 	lanes     []lane // one, or in a cluster one per shard: a shard that does not answer holds up its own
 	gaps      atomic.Uint64
 	filled    atomic.Uint64
+	asked     atomic.Uint64 // questions for the newest record, for Sync
 	held      atomic.Uint64 // wakes that waited for more events
 	idleMost  time.Duration // idleCheck, or in a cluster more for a watch that stays silent
 	warned    atomic.Int64  // when the log last said that the journal cannot be read, ns since 1970

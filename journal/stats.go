@@ -55,6 +55,7 @@ type Stats struct {
 
 	HubGaps    uint64 // live records that did not join what the hub had
 	HubFills   uint64 // looks at the journal for what live records left out
+	HubAsked   uint64 // questions to leaders, for subscribers that came
 	HubHeld    uint64 // wakes of a log's observers that waited for more events
 	HubBytes   int64  // of tail rings and of ranges that readers share
 	HubWatches int    // logs that somebody reads
@@ -66,7 +67,7 @@ func (n *Node) Stats() Stats {
 	st := Stats{
 		Records: c.records.Load(), Events: c.events.Load(), Bytes: c.bytes.Load(),
 		AppendTime: time.Duration(c.nanos.Load()), Trims: c.trims.Load(),
-		HubGaps: n.hub.gaps.Load(), HubFills: n.hub.filled.Load(), HubHeld: n.hub.held.Load(), HubBytes: n.hub.ringBytes.Load() + n.hub.cache.bytesUsed(),
+		HubGaps: n.hub.gaps.Load(), HubFills: n.hub.filled.Load(), HubAsked: n.hub.asked.Load(), HubHeld: n.hub.held.Load(), HubBytes: n.hub.ringBytes.Load() + n.hub.cache.bytesUsed(),
 	}
 	for i := range c.classes {
 		st.AppendLatency[i] = c.classes[i].Load()

@@ -54,6 +54,8 @@ type Watch struct {
 	heard   time.Time    // when the journal last confirmed the head, by a record or a check
 	silent  int          // idle checks since the last record
 	syncers []syncer
+	asking  bool      // a goroutine asks for the newest record
+	next    *question // not asked yet; nil: nobody waits for one
 	ranges  rangeTable
 
 	wakers wakerSet
@@ -92,11 +94,11 @@ func (w *Watch) Position() Position {
 
 func (w *Watch) position() Position { return Position{Epoch: w.epoch, Floor: w.floor, Head: w.head} }
 
-// Sync reads the head through the leader and returns when the watch has
+// Sync reads the head through the leader, together with others that come at the same time, and returns when the watch has
 // reached it: nothing that was acknowledged before the call is missing from
 // Position afterwards. Errors: ErrUnavailable, ErrClosed, ErrDamaged, or ctx's.
 func (w *Watch) Sync(ctx context.Context) (Position, error) {
-	rec, err := w.hub.src.newest(ctx, w.log)
+	rec, err := w.newestRecord(ctx)
 	if err != nil {
 		return Position{}, err
 	}

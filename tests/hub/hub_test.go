@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -238,4 +239,51 @@ func TestCloseEndsWatches(t *testing.T) {
 	}
 	r.close()
 	w.Release()
+}
+
+// Two hundred that come at once, while events are acknowledged, ask the leader a
+// few times together, and each finds everything that was acknowledged before it came.
+func TestSubscribersShareQuestions(t *testing.T) {
+	const clients, rounds = 200, 5
+	n := start(t)
+	l := logOf(n, "s")
+	w := open(t, n, l, 1, newEpoch(1))
+	keep, err := n.Hub().Watch(deadline(t), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Release()
+	before := n.Stats().HubAsked
+	ctx := deadline(t)
+	var durable atomic.Uint64
+	for range rounds {
+		var wg sync.WaitGroup
+		begin := make(chan struct{})
+		for range clients {
+			wg.Go(func() {
+				<-begin
+				acked := protocol.Seq(durable.Load())
+				watch, err := n.Hub().Watch(ctx, l)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer watch.Release()
+				if at, err := watch.Sync(ctx); err != nil || at.Head < acked {
+					t.Errorf("synced to %d, %v; %d was acknowledged before", at.Head, err, acked)
+				}
+			})
+		}
+		close(begin)
+		for range 3 {
+			write(t, w, 1, false)
+			durable.Store(uint64(w.Head()))
+		}
+		wg.Wait()
+	}
+	asked := n.Stats().HubAsked - before
+	t.Logf("%d questions of %d", asked, clients*rounds)
+	if asked == 0 || asked > clients*rounds/4 {
+		t.Errorf("%d questions of %d clients", asked, clients*rounds)
+	}
 }
