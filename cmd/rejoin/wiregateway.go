@@ -80,7 +80,6 @@ func (s *server) joinGateways(ctx context.Context, gc *gateway.Config) error {
 }
 
 // loadCertificates reads what tls:// listeners serve with.
-
 func (s *server) loadCertificates() (err error) {
 	if !slices.ContainsFunc(s.cfg.listeners, func(e gatewaytcp.Endpoint) bool { return e.Scheme == gatewaytcp.SchemeTLS }) {
 		return nil
