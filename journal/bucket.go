@@ -130,29 +130,13 @@ func (b *Bucket) ask(ctx context.Context, req string) (e Entry, ok bool, err err
 	if err != nil {
 		return Entry{}, false, unavailable(ctx, err)
 	}
-	var a struct {
-		Error   *apiError `json:"error"`
-		Message struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Hdrs    []byte `json:"hdrs"`
-			Data    []byte `json:"data"`
-		} `json:"message"`
-	}
+	var a msgAnswer
 	if err := json.Unmarshal(msg.Data, &a); err != nil {
 		return Entry{}, false, fmt.Errorf("%w: decode answer: %w", ErrUnavailable, err)
 	}
-	switch {
-	case a.Error != nil && a.Error.ErrCode == apiNoMessage:
-		return Entry{}, false, nil
-	case a.Error != nil:
-		return Entry{}, false, fmt.Errorf("%w: %w", ErrUnavailable, a.Error)
-	}
-	hdr := nats.Header{}
-	if len(a.Message.Hdrs) > 0 {
-		if hdr, err = nats.DecodeHeadersMsg(a.Message.Hdrs); err != nil {
-			return Entry{}, false, fmt.Errorf("%w: decode headers: %w", ErrUnavailable, err)
-		}
+	hdr, ok, err := a.header()
+	if err != nil || !ok {
+		return Entry{}, false, err
 	}
 	return b.entry(a.Message.Subject, a.Message.Data, hdr, a.Message.Seq), true, nil
 }

@@ -77,6 +77,34 @@ func askLeader(ctx context.Context, nc *nats.Conn, r *reach, stream, req string)
 	return m, ok, nil
 }
 
+// msgAnswer is what the leader says of one message of a stream that holds no records.
+type msgAnswer struct {
+	Error   *apiError `json:"error"`
+	Message struct {
+		Subject string `json:"subject"`
+		Seq     uint64 `json:"seq"`
+		Hdrs    []byte `json:"hdrs"`
+		Data    []byte `json:"data"`
+	} `json:"message"`
+}
+
+// header returns the message's headers; ok is false when there is no message. Errors:
+// ErrUnavailable.
+func (a *msgAnswer) header() (hdr nats.Header, ok bool, err error) {
+	switch {
+	case a.Error != nil && a.Error.ErrCode == apiNoMessage:
+		return nil, false, nil
+	case a.Error != nil:
+		return nil, false, fmt.Errorf("%w: %w", ErrUnavailable, a.Error)
+	case len(a.Message.Hdrs) == 0:
+		return nats.Header{}, true, nil
+	}
+	if hdr, err = nats.DecodeHeadersMsg(a.Message.Hdrs); err != nil {
+		return nil, false, fmt.Errorf("%w: decode headers: %w", ErrUnavailable, err)
+	}
+	return hdr, true, nil
+}
+
 // decodeStored decodes a record as read from the stream at pos, with its chain
 // hash.
 func decodeStored(data []byte, pos uint64) (*Record, error) {

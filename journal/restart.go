@@ -80,7 +80,6 @@ func (n *Node) startBus(ctx context.Context) error {
 func (n *Node) restart(ctx context.Context, sick []string) (err error) {
 	n.restarting.Store(true)
 	defer n.restarting.Store(false)
-	n.reach.up.Store(false)
 	n.stopEngine()
 	defer func() {
 		if err != nil {

@@ -152,31 +152,18 @@ func (s *Snaps) get(ctx context.Context, subject string) (*nats.Msg, error) {
 // getFromLeader is get where another replica may not have yet what was just put, or
 // may have what was there before.
 func (s *Snaps) getFromLeader(ctx, within context.Context, subject string) (*nats.Msg, error) {
-	var a struct {
-		Error   *apiError `json:"error"`
-		Message struct {
-			Hdrs []byte `json:"hdrs"`
-			Data []byte `json:"data"`
-		} `json:"message"`
-	}
+	var a msgAnswer
 	if err := askAPI(within, s.nc, "STREAM.MSG.GET."+snapStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject), &a); err != nil {
 		return nil, unavailable(ctx, err)
 	}
+	hdr, ok, err := a.header()
 	switch {
-	case a.Error != nil && a.Error.ErrCode == apiNoMessage:
+	case err != nil:
+		return nil, err
+	case !ok:
 		return nil, ErrNoBlob
-	case a.Error != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, a.Error)
 	}
-	m := &nats.Msg{Data: a.Message.Data}
-	if len(a.Message.Hdrs) == 0 {
-		return m, nil
-	}
-	var err error
-	if m.Header, err = nats.DecodeHeadersMsg(a.Message.Hdrs); err != nil {
-		return nil, fmt.Errorf("%w: decode headers: %w", ErrUnavailable, err)
-	}
-	return m, nil
+	return &nats.Msg{Data: a.Message.Data, Header: hdr}, nil
 }
 
 // List returns the names of a log's blobs, in no order. Errors: ErrUnavailable,

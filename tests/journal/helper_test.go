@@ -9,6 +9,7 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/harness"
 )
 
 const testTimeout = 30 * time.Second
@@ -112,15 +113,8 @@ func newEpoch() protocol.Epoch { return protocol.NewEpoch(time.Unix(1764500000, 
 // eventually waits until ok holds.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	ctx := deadline(tb)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			tb.Fatalf("never: %s", what)
-		}
+	if !harness.Within(testTimeout, ok) {
+		tb.Fatalf("never: %s", what)
 	}
 }
 
