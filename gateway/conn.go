@@ -40,9 +40,15 @@ type conn struct {
 	refused  *refusal    // the reader's: the connection ends with the answers of this line
 	pace     pace        // the reader's
 
+	sc     scope
+	run    func()         // write, made once: a writer that begins allocates nothing
+	writer sync.WaitGroup // the writer's goroutine, while there is one
+
 	mu   sync.Mutex
-	work sync.Cond // the writer waits here
 	room sync.Cond // the reader and heavy jobs wait here
+
+	writing bool // the writer's goroutine runs; without one there is nothing to write
+	over    bool // it has closed the pipe, or is about to: it never runs again
 
 	who     broker.Principal
 	authed  bool
@@ -72,7 +78,7 @@ type conn struct {
 func newConn(s *Server, p Pipe, address string) *conn {
 	// Ids are random: numbers in a row would tell a client how many others came.
 	c := &conn{srv: s, pipe: p, id: rand.Uint64N(connectionIDs-1) + 1, address: address}
-	c.work.L = &c.mu
+	c.run = c.write
 	c.room.L = &c.mu
 	c.half, _ = p.(HalfCloser)
 	if r, ok := p.(Resumable); ok {
@@ -87,11 +93,11 @@ type scope struct {
 	effects, reads context.Context
 }
 
-// run reads until the input ends, writes until nothing is left, and returns when
+// serve reads until the input ends, writes until nothing is left, and returns when
 // every goroutine of the connection has.
-func (c *conn) run(ctx context.Context) {
+func (c *conn) serve(ctx context.Context) {
 	end := c.begin(ctx)
-	c.read(&end.sc)
+	c.read(&c.sc)
 	end.wait(c)
 }
 
@@ -113,19 +119,18 @@ func (c *conn) enterUnasked() {
 	}
 }
 
-// ending is what run needs after the reader's end.
+// ending is what serve needs after the reader's end.
 type ending struct {
-	sc      scope
-	cancel  context.CancelFunc // of sc.reads
-	writer  sync.WaitGroup
-	drained chan struct{} // closed after drain
-	keep    func() bool   // false when drain runs or has run
+	cancel  context.CancelFunc // of c.sc.reads
+	drained chan struct{}      // closed after drain
+	keep    func() bool        // false when drain runs or has run
 }
 
-// begin starts the writer and what watches the clock and the server's end.
+// begin starts what watches the clock and the server's end.
 func (c *conn) begin(ctx context.Context) *ending {
 	reads, cancel := context.WithCancel(ctx)
-	e := &ending{sc: scope{effects: ctx, reads: reads}, cancel: cancel, drained: make(chan struct{})}
+	c.sc = scope{effects: ctx, reads: reads}
+	e := &ending{cancel: cancel, drained: make(chan struct{})}
 	c.enterUnasked()
 	if !c.authed {
 		within := c.srv.cfg.AuthTimeout
@@ -138,13 +143,12 @@ func (c *conn) begin(ctx context.Context) *ending {
 		defer close(e.drained)
 		c.drain()
 	})
-	e.writer.Go(func() { c.write(e.sc) })
 	return e
 }
 
 // wait returns when nothing of the connection runs any more.
 func (e *ending) wait(c *conn) {
-	e.writer.Wait()
+	c.awaitWriter()
 	e.cancel()
 	c.jobs.Wait()
 	if !e.keep() {
@@ -171,7 +175,7 @@ func (c *conn) answer(frame []byte, then []func()) {
 	if len(frame) > 0 && !c.dead {
 		c.out = append(append(c.out, frame...), '\n')
 		c.unsent += len(frame) + 1
-		c.work.Signal()
+		c.stir()
 	}
 	for _, f := range then {
 		f()
@@ -190,7 +194,7 @@ func (c *conn) finishLocked(code int, reason string) {
 		return
 	}
 	c.closing, c.closeCode, c.closeReason = true, code, reason
-	c.work.Signal()
+	c.stir()
 	c.room.Broadcast()
 }
 
@@ -225,7 +229,7 @@ func (c *conn) drain() {
 		c.unsent += len(word)
 	}
 	c.cutter = time.AfterFunc(drainTimeout, func() { c.kill(CloseDraining, "server stops") })
-	c.work.Signal()
+	c.stir()
 	c.room.Broadcast()
 	c.mu.Unlock()
 	c.logTransport("set deadline", c.pipe.SetWriteDeadline(end))
@@ -247,7 +251,7 @@ func appendDraining(dst []byte, urls []string) []byte {
 func (c *conn) kill(code int, reason string) {
 	c.mu.Lock()
 	c.dead = true
-	c.work.Signal()
+	c.stir()
 	c.room.Broadcast()
 	c.mu.Unlock()
 	c.closePipe(code, reason)

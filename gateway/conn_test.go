@@ -403,9 +403,7 @@ func TestUnreadResponsesStopTheReader(t *testing.T) {
 			sent <- 1000
 		}()
 		wait(t, time.Minute)
-		var c *conn
-		for c = range s.conns {
-		}
+		c := s.open()[0]
 		c.mu.Lock()
 		held := c.unsent + c.reserved
 		c.mu.Unlock()

@@ -28,8 +28,8 @@
 //
 // # Goroutines
 //
-// Per connection a reader (the caller of Serve) and a writer; besides them one
-// per request in work (at most protocol.RequestsInWorkMax) and one that fetches
+// Per connection a reader (the caller of Serve) and, while there is something to
+// write, a writer; besides them one per request in work (at most protocol.RequestsInWorkMax) and one that fetches
 // a snapshot while a subscription needs one. Serve waits for all of them. The
 // server has one for each session that is being deleted; Close waits for those.
 package gateway

@@ -125,7 +125,7 @@ func (c *conn) done(sc scope, j *job) *job {
 	if len(l.ready) == 0 {
 		l.ready = nil
 	}
-	c.work.Signal() // the last answer may be what the end waits for
+	c.stir() // the last answer may be what the end waits for
 	return mine
 }
 

@@ -74,7 +74,7 @@ func (c *conn) awaitRoom() bool {
 func (c *conn) inputEnded() {
 	c.mu.Lock()
 	c.ended = true
-	c.work.Signal()
+	c.stir()
 	c.mu.Unlock()
 	if c.half != nil {
 		c.half.AwaitHangup()

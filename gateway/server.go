@@ -27,6 +27,7 @@ type Server struct {
 	attempts  *attempts
 	counters  *counters
 	buffers   buffers
+	writers   sync.Pool     // of *writer
 	verifying chan struct{} // capacity protocol.VerifiesMax; full: verify_session is refused
 	refusing  chan struct{} // capacity protocol.RefusalsMax; full: a surplus connection is closed at once
 
@@ -97,7 +98,7 @@ func (s *Server) Serve(ctx context.Context, p Pipe, address string) {
 		return
 	}
 	defer s.leave(c)
-	c.run(ctx)
+	c.serve(ctx)
 }
 
 //go:noinline // the reader's stack stays small: see BenchmarkIdleConnection

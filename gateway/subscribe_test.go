@@ -504,10 +504,15 @@ func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 		w.logs["s"].append(1, 1<<20)
 		l.wantEvents(1, 1, 1)
 		synctest.Wait()
-		for c := range s.conns {
+		for _, c := range s.open() {
+			c.mu.Lock()
+			if c.writing || s.buffers.out.Load() != 0 {
+				t.Errorf("a writer runs: %v; %d buffers are out", c.writing, s.buffers.out.Load())
+			}
 			if c.out != nil || c.unsent != 0 || c.reserved != 0 {
 				t.Errorf("%d bytes of responses, %d unsent, %d reserved", cap(c.out), c.unsent, c.reserved)
 			}
+			c.mu.Unlock()
 		}
 	})
 }

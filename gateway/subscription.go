@@ -71,7 +71,7 @@ func (c *conn) enqueue(s *subscription) {
 	}
 	s.queued = true
 	c.ready.push(s)
-	c.work.Signal()
+	c.stir()
 }
 
 // readyList is a queue of subscriptions, linked through them: it never grows and
@@ -155,7 +155,7 @@ func (c *conn) remove(s *subscription) bool {
 	delete(c.subs, s.id)
 	c.retired.add(s.id)
 	s.space.subscriptions.Add(-1)
-	c.work.Signal() // it may have been the last reason to stay
+	c.stir() // it may have been the last reason to stay
 	return true
 }
 

@@ -86,7 +86,7 @@ func (c *conn) enqueueWatch(w *sessionWatch) {
 	}
 	w.queued = true
 	c.news = append(c.news, w) // at most protocol.WatchesMax
-	c.work.Signal()
+	c.stir()
 }
 
 func watchSessions(ctx context.Context, c *conn, r *request) (reply, error) {
@@ -170,7 +170,7 @@ func (c *conn) removeWatch(w *sessionWatch) bool {
 	delete(c.watching, w.id)
 	c.retired.add(w.id)
 	w.space.subscriptions.Add(-1)
-	c.work.Signal() // it may have been the last reason to stay
+	c.stir() // it may have been the last reason to stay
 	return true
 }
 

@@ -17,11 +17,11 @@ const (
 	outKept = 512
 )
 
-// writer is the state of a connection's writing goroutine, and nobody else's.
+// writer is the state of a connection's writing goroutine, and nobody else's. It is
+// lent by the server: a connection that sends nothing has none.
 type writer struct {
 	c      *conn
-	sc     scope
-	buf    *buffer         // nil while idle
+	buf    *buffer
 	large  []byte          // sent as it is after buf: a response or snapshot larger than what buf has room for
 	tail   stretch         // the last pull's part of buf
 	full   bool            // what is gathered must go before anything else
@@ -30,19 +30,112 @@ type writer struct {
 	over   []*subscription // ended, to be released outside the lock
 }
 
+// A step is what a writer does next.
+type step uint8
+
+const (
+	stepRest  step = iota // nothing: its goroutine ends until stir
+	stepWrite             // send what is at hand
+	stepEnd               // close the connection
+)
+
+// stir begins the writer's goroutine if there is something for it to do and none
+// runs; one that runs looks again before it ends. Callers hold c.mu.
+func (c *conn) stir() {
+	if c.writing || c.over || c.next() == stepRest {
+		return
+	}
+	c.writing = true
+	c.writer.Add(1)
+	go c.run()
+}
+
+// awaitWriter returns when the writer has closed the connection.
+func (c *conn) awaitWriter() {
+	c.mu.Lock()
+	for !c.over {
+		c.room.Wait()
+	}
+	c.mu.Unlock()
+	c.writer.Wait() // nothing is added to it any more
+}
+
 // write is the writer's goroutine: responses first, then the ready subscriptions
-// by deficit round-robin, many events per write, until nothing is left.
-func (c *conn) write(sc scope) {
-	w := &writer{c: c, sc: sc}
-	for w.await() {
+// by deficit round-robin, many events per write, until nothing is left. Then it
+// ends, so that a connection that waits has no stack for it.
+func (c *conn) write() {
+	defer c.writer.Done()
+	w, _ := c.srv.writers.Get().(*writer)
+	if w == nil {
+		w = new(writer)
+	}
+	w.c = c
+	last := w.work()
+	w.c = nil
+	c.srv.writers.Put(w)
+	if last {
+		c.shut()
+	}
+}
+
+// work sends until nothing is left; true when the connection is to be closed.
+func (w *writer) work() bool {
+	for {
+		switch w.await() {
+		case stepRest:
+			return false
+		case stepEnd:
+			return true
+		case stepWrite:
+		}
 		w.fill()
 		w.releaseOver()
 		if err := w.flush(); err != nil {
-			c.writeFailed(err)
-			break
+			w.c.writeFailed(err)
+			w.dropBuffer()
+			return true
 		}
 	}
+}
+
+// await takes the next step. One that is not to write leaves no buffer.
+func (w *writer) await() step {
+	c := w.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.next()
+	if next == stepWrite {
+		return next
+	}
 	w.dropBuffer()
+	if next == stepRest {
+		c.out = nil
+		c.writing = false
+	}
+	return next
+}
+
+// next is what the writer is to do. Callers hold c.mu.
+func (c *conn) next() step {
+	switch {
+	case c.dead:
+		return stepEnd
+	case len(c.out) > 0:
+		return stepWrite
+	case c.closing:
+		return stepEnd
+	case c.ready.head != nil, len(c.news) > 0:
+		return stepWrite
+	case c.draining && c.lanes.open == 0:
+		return stepEnd
+	case c.ended && c.lanes.open == 0 && (c.half == nil || len(c.subs)+len(c.watching) == 0):
+		return stepEnd
+	}
+	return stepRest
+}
+
+// shut closes the connection, as the writer's last act.
+func (c *conn) shut() {
 	c.mu.Lock()
 	code, reason := c.closeCode, c.closeReason
 	if code == 0 {
@@ -51,7 +144,7 @@ func (c *conn) write(sc scope) {
 			code, reason = CloseDraining, "server stops"
 		}
 	}
-	c.dead = true
+	c.dead, c.over = true, true
 	c.room.Broadcast()
 	c.mu.Unlock()
 	c.closePipe(code, reason)
@@ -66,33 +159,6 @@ func (c *conn) writeFailed(err error) {
 	}
 	c.logTransport("write", err)
 	c.kill(CloseInternal, "write failed")
-}
-
-// await blocks until there is something to send; false when the connection is to
-// be closed.
-func (w *writer) await() bool {
-	c := w.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		switch {
-		case c.dead:
-			return false
-		case len(c.out) > 0:
-			return true
-		case c.closing:
-			return false
-		case c.ready.head != nil, len(c.news) > 0:
-			return true
-		case c.draining && c.lanes.open == 0:
-			return false
-		case c.ended && c.lanes.open == 0 && (c.half == nil || len(c.subs)+len(c.watching) == 0):
-			return false
-		}
-		c.out = nil
-		w.dropBuffer()
-		c.work.Wait()
-	}
 }
 
 func (w *writer) dropBuffer() {
@@ -193,7 +259,7 @@ func (w *writer) prepare(s *subscription) bool {
 				w.settle(s, true)
 				return false
 			}
-			c.fetchFor(w.sc, s)
+			c.fetchFor(c.sc, s)
 			return false
 		}
 		if !w.takeNote(s) {
