@@ -186,3 +186,35 @@ func TestHeldWatchEnds(t *testing.T) {
 		h.stop()
 	})
 }
+
+// What the feeder and the ring do for a delivered event allocates nothing: telling the
+// observers, at once or later, and each one's pull. The writer's part is
+// gateway TestDeliveryDoesNotAllocate.
+func TestDeliveryFromTheRingDoesNotAllocate(t *testing.T) {
+	const observers, events = 100, 2000
+	s := newSteps(t, hubBytes)
+	w := s.watch()
+	for range observers {
+		w.Add(new(countingWaker))
+	}
+	for range events {
+		s.live(s.log.append(1, 250))
+	}
+	first := w.ring.slots[0].base - 1
+	prefix, buf := []byte(`{"jsonrpc":"2.0","method":"event","params":{`), make([]byte, 0, 64<<10)
+	wakes := newGathering(func() {})
+	defer wakes.disarm()
+	moved, now, pulled := []*Watch{w}, s.time, 0
+	allocs := testing.AllocsPerRun(100, func() {
+		wakes.take(moved, now)
+		now = now.Add(protocol.GatherWaitMax / 3)
+		c := protocol.Cursor{Epoch: w.epoch, Seq: first}
+		for st := PullMore; st == PullMore; {
+			_, c.Seq, st = w.Pull(buf[:0], prefix, c, 0, cap(buf), 0)
+		}
+		pulled += int(c.Seq - first)
+	})
+	if allocs != 0 || pulled < 100*100 || s.bell < 10 {
+		t.Errorf("%.0f allocations, %d events pulled, %d wakes", allocs, pulled, s.bell)
+	}
+}
