@@ -2,6 +2,7 @@ package split_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,15 +42,18 @@ func natsAlone(t *testing.T, interval string) (flags func(role string) []string)
 	}
 }
 
-// run starts a process that gets SIGTERM at the end of the test.
+// run starts a process that gets SIGTERM at the end of the test, which it must not
+// have come to before, and ends in order by that.
 func run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
+	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()                          // by that
+		if err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait()); err != nil {
+			t.Errorf("%v: %v", cmd.Args, err)
+		}
 	})
 }
 
