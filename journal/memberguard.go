@@ -62,6 +62,9 @@ func (m *member) scan(ctx context.Context) ([]memberLoss, error) {
 	if m.fresh {
 		return nil, nil
 	}
+	if err := (&guard{dir: m.dir}).checkPlaces(); err != nil { // what is moved aside is moved in one step
+		return nil, err
+	}
 	began := time.Now()
 	lost, err := m.scanAll(ctx)
 	if err == nil {
