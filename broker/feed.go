@@ -29,20 +29,35 @@ type Feed struct {
 	rev      uint64                          // grows with every change
 	sessions map[string]*shown               // bounded by the registry, which keeps a record of each too
 	changes  *list.List                      // of *shown by rev, the newest last
-	heads    *list.List                      // of *shown by headRev, the newest last
+	heads    *list.List                      // of those whose head moved after their last change, by headRev
 	live     map[string]protocol.SessionInfo // the owners' last word, of running sessions only
 	watchers map[Watcher]struct{}            // bounded by connections and protocol.WatchesMax
 }
 
-// shown is a session in a feed.
+// shown is a session in a feed. Most are at rest: what is shown of them is made of
+// the registry's record when somebody asks.
 type shown struct {
-	id      string
-	info    protocol.SessionInfo
-	removed bool
-	rev     uint64 // of its last change but for head and counts
-	headRev uint64 // of its last change of those
-	change  *list.Element
-	head    *list.Element
+	rec        *protocol.SessionRecord // the registry's
+	live       *protocol.SessionInfo   // the owner's word, where that is shown
+	restarting bool
+	removed    bool
+	rev        uint64        // of its last change but for head and counts
+	headRev    uint64        // of its last change of those
+	change     *list.Element // in Feed.changes
+	head       *list.Element // in Feed.heads; nil unless a head moved since the last change
+}
+
+// info is what clients see of it.
+func (s *shown) info() protocol.SessionInfo {
+	switch {
+	case s.removed:
+		return protocol.SessionInfo{}
+	case s.live != nil:
+		return *s.live
+	}
+	info := s.rec.Info()
+	info.Restarting = s.restarting
+	return info
 }
 
 // A Change is the newest value of a session.
@@ -142,36 +157,46 @@ func (f *Feed) update(session string) (changed, head bool) {
 	if !running(rec) || rec.Deleting {
 		delete(f.live, session)
 	}
-	info, removed := rec.Info(), rec.Deleting || rec.Deleted
-	info.Restarting = f.due != nil && terminal(rec.Status) && f.due(session)
+	now := shown{rec: rec, removed: rec.Deleting || rec.Deleted, restarting: f.due != nil && terminal(rec.Status) && f.due(session)}
 	if live, ok := f.live[session]; ok && live.Run >= rec.Run {
-		info = live
-		info.Floor = max(info.Floor, rec.Floor)
+		live.Floor = max(live.Floor, rec.Floor)
+		now.live = &live
 	}
 	s, known := f.sessions[session]
 	if !known {
-		s = &shown{id: session}
-		s.change, s.head = f.changes.PushBack(s), f.heads.PushBack(s)
-		f.sessions[session] = s
+		s = new(shown)
+		s.change = f.changes.PushBack(s)
+		f.sessions[rec.ID] = s // the record's string, which is kept anyway
+	}
+	if known && s.removed && now.removed {
+		s.rec = rec
+		return false, false
+	}
+	info := now.info()
+	var old protocol.SessionInfo
+	if known {
+		old = s.info()
 	}
 	switch {
-	case known && s.removed && removed:
-		return false, false
-	case !known, s.removed != removed, !sameButHead(&s.info, &info):
+	case !known, s.removed != now.removed, !sameButHead(&old, &info):
 		changed = true
 		f.rev++
 		s.rev = f.rev
 		f.changes.MoveToBack(s.change)
-	case s.info.Head != info.Head:
+		if s.head != nil {
+			f.heads.Remove(s.head)
+			s.head = nil
+		}
+	case old.Head != info.Head:
 		head = true
 		f.rev++
 		s.headRev = f.rev
-		f.heads.MoveToBack(s.head)
+		if s.head != nil {
+			f.heads.Remove(s.head)
+		}
+		s.head = f.heads.PushBack(s)
 	}
-	s.info, s.removed = info, removed
-	if removed {
-		s.info = protocol.SessionInfo{}
-	}
+	s.rec, s.live, s.restarting, s.removed = now.rec, now.live, now.restarting, now.removed
 	return changed, head
 }
 
@@ -214,19 +239,18 @@ func (f *Feed) watched() bool {
 func (f *Feed) Changes(c *FeedCursor, limit int) (out []Change, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return collect(f.changes, &c.changes, limit, func(s *shown) uint64 { return s.rev }, func(*shown) bool { return true })
+	return collect(f.changes, &c.changes, limit, func(s *shown) uint64 { return s.rev })
 }
 
 // Heads is Changes for the sessions of which only head and counts changed.
 func (f *Feed) Heads(c *FeedCursor, limit int) (out []Change, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return collect(f.heads, &c.heads, limit, func(s *shown) uint64 { return s.headRev },
-		func(s *shown) bool { return !s.removed && s.headRev > s.rev })
+	return collect(f.heads, &c.heads, limit, func(s *shown) uint64 { return s.headRev })
 }
 
 // collect takes from l, which is ordered by rev, what lies beyond the cursor.
-func collect(l *list.List, cursor *uint64, limit int, rev func(*shown) uint64, keep func(*shown) bool) (out []Change, more bool) {
+func collect(l *list.List, cursor *uint64, limit int, rev func(*shown) uint64) (out []Change, more bool) {
 	e := l.Back()
 	for e != nil && rev(e.Value.(*shown)) > *cursor {
 		e = e.Prev()
@@ -242,9 +266,7 @@ func collect(l *list.List, cursor *uint64, limit int, rev func(*shown) uint64, k
 			return out, true
 		}
 		*cursor = rev(s)
-		if keep(s) {
-			out = append(out, Change{ID: s.id, Removed: s.removed, Info: s.info})
-		}
+		out = append(out, Change{ID: s.rec.ID, Removed: s.removed, Info: s.info()})
 	}
 	return out, false
 }

@@ -43,6 +43,7 @@ type Registry struct {
 
 	mu    sync.Mutex
 	cache map[protocol.Key]entry
+	words words // of the records in cache
 }
 
 // entry is a record as of a revision. A nil rec says that the key was deleted
@@ -303,7 +304,7 @@ func (r *Registry) fetch(ctx context.Context, k protocol.Key) (entry, error) {
 	return entry{rec: rec, rev: e.Revision}, nil
 }
 
-// put takes in a record unless a newer revision is known.
+// put takes in a record, which nobody else has yet, unless a newer revision is known.
 func (r *Registry) put(k protocol.Key, rec *protocol.SessionRecord, rev uint64) {
 	if r.lean {
 		return
@@ -316,6 +317,10 @@ func (r *Registry) put(k protocol.Key, rec *protocol.SessionRecord, rev uint64) 
 	}
 	if r.deciding != nil {
 		r.deciding(old.rec, rec)
+	}
+	r.words.share(rec)
+	if own := rec.Key(); own == k {
+		k = own // the record's strings, which are kept anyway
 	}
 	r.cache[k] = entry{rec: rec, rev: rev}
 	r.mu.Unlock()

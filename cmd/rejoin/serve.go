@@ -198,6 +198,16 @@ func (a *app) runServer(ctx context.Context, s *settings, logger *slog.Logger, l
 		return explain(err)
 	}
 	srv.lines = lines
+	started, end := context.WithCancel(ctx)
+	tidied := make(chan struct{})
+	go func() {
+		defer close(tidied)
+		tidy(started, tidyAfter)
+	}()
+	defer func() {
+		end()
+		<-tidied
+	}()
 	return srv.run(ctx, func() error { return a.announce(s, srv) })
 }
 

@@ -14,6 +14,11 @@ const (
 	startClean   = "start after a stop"
 	startKilled  = "start after kill -9"
 	heapPerEnded = "server memory per ended session"
+	rssPerEnded  = "server RSS per ended session"
+
+	// restSettles is how long a server that was started rests before its memory is
+	// read: it then has given back what the start took.
+	restSettles = 15 * time.Second
 )
 
 // restartRow: a server with many sessions is stopped, started, killed and started.
@@ -23,7 +28,7 @@ func restartRow(ctx context.Context, e *env) ([]Figure, error) {
 	if err := e.restart(ctx, e.s.Stop); err != nil {
 		return nil, err
 	}
-	empty, err := e.s.heap(ctx)
+	empty, err := e.rest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +47,7 @@ func restartRow(ctx context.Context, e *env) ([]Figure, error) {
 		return nil, err
 	}
 	clean := e.s.Started
-	full, err := e.s.heap(ctx)
+	full, err := e.rest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +68,24 @@ func restartRow(ctx context.Context, e *env) ([]Figure, error) {
 	return []Figure{
 		{Name: startClean, Unit: seconds, Value: clean.Seconds()},
 		{Name: startKilled, Unit: seconds, Value: e.s.Started.Seconds()},
-		{Name: heapPerEnded, Unit: kib, Value: (full - empty) / float64(ended+large) / 1024},
+		{Name: heapPerEnded, Unit: kib, Value: (full.heap - empty.heap) / float64(ended+large) / 1024},
+		{Name: rssPerEnded, Unit: kib, Value: (full.rss - empty.rss) / float64(ended+large) / 1024},
 		{Name: "sessions started", Unit: perSecond, Value: float64(ended) / starts.Seconds()},
 	}, nil
+}
+
+// held is what a server at rest holds, in bytes.
+type held struct{ rss, heap float64 }
+
+// rest waits until the server is at rest. RSS is read first: the heap is collected
+// for its figure.
+func (e *env) rest(ctx context.Context) (h held, err error) {
+	wait(ctx, e.lasting(restSettles))
+	if h.rss, err = memory(e.r.PIDs(), "VmRSS"); err != nil {
+		return h, err
+	}
+	h.heap, err = e.s.heap(ctx)
+	return h, err
 }
 
 // history is a session that was written to, and what was.
