@@ -3,7 +3,8 @@
 # Centrifugo by Go's module proxy, each pinned, builds rejoin from this tree, and has
 # them do the same rows in turn. See docs/performance.md.
 #
-#   tests/bench/peers/run.sh [FLAGS]        flags of cmd/rejoin/internal/bench/peers: -rows, -peers, -n, -json, -quick
+#   tests/bench/peers/run.sh [FLAGS]        flags of cmd/rejoin/internal/bench/peers: -rows, -curves, -peers, -n, -json, -quick
+#   tests/bench/peers/run.sh curves DIR [FLAGS]  every curve, measured three times a point, as pictures in DIR
 #   tests/bench/peers/run.sh fsync [FLAGS]  `rejoin bench` as it is, and then with a device whose every fsync takes
 #                                           FSYNC_US (2000) µs longer (needs strace); flags of rejoin bench
 #
@@ -42,4 +43,14 @@ for module in "$nats" "$centrifugo"; do
   [ -x "$bin/${name##*/}" ] || (cd "$bin" && GOFLAGS='' GOBIN="$bin" go install "$module")
 done
 go build -o "$bin/peers" ./cmd/rejoin/internal/bench/peers
+if [ "${1:-}" = curves ]; then
+  mkdir -p "$2"
+  pictures=$(cd "$2" && pwd)
+  shift 2
+  (cd tests/bench/curves && go build -o "$bin/curves" .)
+  failed=0
+  "$bin/peers" -bin "$bin" -curves all -peers rejoin,raw,centrifugo,nats,jetstream -n 3 -json "$bin/points.jsonl" "$@" || failed=1 # void points are left out
+  "$bin/curves" "$bin/points.jsonl" "$pictures"
+  exit "$failed"
+fi
 "$bin/peers" -bin "$bin" "$@"

@@ -40,22 +40,38 @@ func joinRow(ctx context.Context, e *env) ([]Figure, error) {
 	return append(figures, Figure{Name: joinLargest, Unit: millis, Value: slowest}, Figure{Name: joinSpread, Unit: ratio, Value: slowest / fastest}), nil
 }
 
-// joinOne is the median time from asking for a snapshot to having it.
+// joinOne makes a session of n events and is how long it takes to join it.
 func (e *env) joinOne(ctx context.Context, n int) (_ float64, err error) {
-	s, err := e.r.session(ctx, LineBytes)
+	s, _, err := e.filled(ctx, n)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	return e.joins(ctx, s, n)
+}
+
+// filled makes a session whose journal has n lines, and returns what they are.
+func (e *env) filled(ctx context.Context, n int) (_ *session, d Digest, err error) {
+	s, err := e.r.session(ctx, LineBytes)
+	if err != nil {
+		return nil, d, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	if err := s.Emit(n); err != nil {
-		return 0, err
+		return nil, d, err
 	}
-	if _, err := s.Digest(ctx); err != nil { // it has printed them
-		return 0, err
+	if d, err = s.Digest(ctx); err != nil { // it has printed them
+		return nil, d, err
 	}
-	if err := s.headReaches(ctx, uint64(n+1)); err != nil {
-		return 0, err
-	}
+	return s, d, s.headReaches(ctx, uint64(n+1)) // the first event is session_start
+}
+
+// joins is the median time from asking for a snapshot to having it.
+func (e *env) joins(ctx context.Context, s *session, n int) (float64, error) {
 	var took []time.Duration
 	for range e.of(15, 3) {
 		d, err := s.snapshot(ctx, uint64(n+1))
@@ -130,45 +146,45 @@ func checkSnapshot(line []byte, seq uint64) error {
 	return nil
 }
 
+// lastLines is how many lines last100 asks for.
+const lastLines = 100
+
 // last100 : a server that has just been started is asked for the last 100 events of
 // a long session.
 func last100(ctx context.Context, e *env) ([]Figure, error) {
-	const last = 100
 	n := e.of(1_000_000, 5000)
-	s, err := e.r.session(ctx, LineBytes)
+	s, _, err := e.filled(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Emit(n); err != nil {
+	took, err := e.coldLasts(ctx, s, n)
+	if err := errors.Join(err, s.Close()); err != nil {
 		return nil, err
 	}
-	if _, err := s.Digest(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.headReaches(ctx, uint64(n+1)); err != nil { // the first event is session_start
-		return nil, err
-	}
+	return []Figure{{Name: p50, Unit: millis, Value: took}, {Name: "start", Unit: seconds, Value: e.s.Started.Seconds()}}, nil
+}
+
+// coldLasts restarts the server and is asked for the last lines of a session of n,
+// several times; the median.
+func (e *env) coldLasts(ctx context.Context, s *session, n int) (float64, error) {
 	one := NewObserver(LineBytes)
 	if err := s.Subscribe(ctx, one, observerBuffer); err != nil { // for the epoch
-		return nil, err
+		return 0, err
 	}
 	one.Leave()
-	if err := s.Close(); err != nil {
-		return nil, err
-	}
-	want := digestOf(int64(n-last+1), int64(n), LineBytes)
+	want := digestOf(int64(n-lastLines+1), int64(n), LineBytes)
 	var took []time.Duration
 	for range e.of(5, 2) {
 		if err := e.restart(ctx, e.s.Stop); err != nil {
-			return nil, err
+			return 0, err
 		}
-		d, err := e.lastOf(ctx, s.id, one.epoch, n, last, want)
+		d, err := e.lastOf(ctx, s.id, one.epoch, n, lastLines, want)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		took = append(took, d)
 	}
-	return []Figure{{Name: p50, Unit: millis, Value: median(took)}, {Name: "start", Unit: seconds, Value: e.s.Started.Seconds()}}, nil
+	return median(took), nil
 }
 
 // lastOf resumes before the last lines of a session and returns how long it took

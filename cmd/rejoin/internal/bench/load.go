@@ -66,7 +66,9 @@ var Common = []CommonRow{
 	}},
 	{rowRate200, func(ctx context.Context, t Target, sc Scale) ([]Figure, error) { return atRate(ctx, t, sc, 200) }},
 	{rowRate2000, func(ctx context.Context, t Target, sc Scale) ([]Figure, error) { return atRate(ctx, t, sc, 2000) }},
-	{rowIdle, idle},
+	{rowIdle, func(ctx context.Context, t Target, sc Scale) ([]Figure, error) {
+		return idleOf(ctx, t, sc, sc.of(5000, 200))
+	}},
 	{rowResume, resume},
 	{rowReplay, replay},
 }
@@ -349,9 +351,8 @@ func (c *crowd) latency() []Figure {
 	}
 }
 
-// idle: observers that only wait.
-func idle(ctx context.Context, t Target, sc Scale) (_ []Figure, err error) {
-	n := sc.of(5000, 200)
+// idleOf : n observers that only wait.
+func idleOf(ctx context.Context, t Target, sc Scale, n int) (_ []Figure, err error) {
 	s, err := newCounted(ctx, t)
 	if err != nil {
 		return nil, err

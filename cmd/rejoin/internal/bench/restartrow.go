@@ -96,18 +96,8 @@ type history struct {
 
 // history makes a session with so many lines, whose child ends.
 func (e *env) history(ctx context.Context, lines int) (history, error) {
-	s, err := e.r.session(ctx, LineBytes)
+	s, d, err := e.filled(ctx, lines)
 	if err != nil {
-		return history{}, err
-	}
-	if err := s.Emit(lines); err != nil {
-		return history{}, err
-	}
-	d, err := s.Digest(ctx)
-	if err != nil {
-		return history{}, err
-	}
-	if err := s.headReaches(ctx, uint64(lines+1)); err != nil {
 		return history{}, err
 	}
 	return history{s.id, d}, s.Close()

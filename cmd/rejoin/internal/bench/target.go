@@ -68,7 +68,7 @@ func NewRejoin(ctx context.Context, s *Server) (Target, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return r, r.link.close, nil
+	return r, func() { r.link.close() }, nil // a restart has another link
 }
 
 func newRejoin(ctx context.Context, s *Server) (*rejoin, error) {

@@ -20,6 +20,7 @@ type peer struct {
 	name  string
 	what  string
 	cant  []string // rows that it cannot do
+	own   bool     // it is rejoin, which has rows of its own
 	start func(ctx context.Context, o *options, row string) (bench.Target, func() error, error)
 }
 
@@ -34,12 +35,12 @@ type options struct {
 // peers are all of them; ratios are of the others to the first.
 func peers() []peer {
 	return []peer{
-		{"rejoin", "rejoin, --durability always (the default)", nil, startRejoin("always")},
-		{"rejoin-20ms", "rejoin, --durability 20ms", nil, startRejoin("20ms")},
-		{"raw", "a shared log in memory, a cursor per observer, nothing else", nil, startRaw},
-		{"centrifugo", "Centrifugo, memory engine with history and recovery", nil, startCentrifugo},
-		{"nats", "nats-server, core: no history", []string{"resume", "replay"}, startNATS},
-		{"jetstream", "nats-server, JetStream file store, a consumer per observer", []string{"idle"}, startJetStream},
+		{"rejoin", "rejoin, --durability always (the default)", nil, true, startRejoin("always")},
+		{"rejoin-20ms", "rejoin, --durability 20ms", nil, true, startRejoin("20ms")},
+		{"raw", "a shared log in memory, a cursor per observer, nothing else", nil, false, startRaw},
+		{"centrifugo", "Centrifugo, memory engine with history and recovery", nil, false, startCentrifugo},
+		{"nats", "nats-server, core: no history", []string{"resume", "replay"}, false, startNATS},
+		{"jetstream", "nats-server, JetStream file store, a consumer per observer", []string{"idle"}, false, startJetStream},
 	}
 }
 

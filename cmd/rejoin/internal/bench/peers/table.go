@@ -9,14 +9,14 @@ import (
 	"rejoin/cmd/rejoin/internal/bench"
 )
 
-// table prints a row: a line per figure, a column per peer, and behind each median
+// table prints a job: a line per figure, a column per peer, and behind each median
 // how many times the first peer's it is.
-func table(w io.Writer, row string, chosen []peer, all []measured) error {
+func table(w io.Writer, j job, chosen []peer, all []measured) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n**%s**\n\n| |", row)
+	fmt.Fprintf(&b, "\n**%s**\n\n| |", j)
 	var names []string
 	for _, p := range chosen {
-		if !slices.Contains(p.cant, row) {
+		if j.can(p) {
 			names = append(names, p.name)
 			fmt.Fprintf(&b, " %s |", p.name)
 		}
