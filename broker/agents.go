@@ -186,8 +186,18 @@ func directory(names ...string) (string, error) {
 	return abs, nil
 }
 
+// settleDir gives a session for which nobody named a directory that of its worker.
+func (b *Broker) settleDir(r *protocol.SessionRecord, owner string) {
+	if b.roster == nil || r.Cwd != "" && !r.CwdOwn {
+		return
+	}
+	if e, ok := b.roster.worker(protocol.WorkerOf(owner)); ok {
+		r.Cwd, r.CwdOwn = e.Dir, true
+	}
+}
+
 // elsewhere is directory for a machine that is not this one: the worker looks
-// whether it exists. Empty is the worker's own.
+// whether it exists. Empty is the worker's own, see settleDir.
 func elsewhere(names ...string) (string, error) {
 	for _, name := range names {
 		switch {

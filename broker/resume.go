@@ -158,6 +158,7 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, g gra
 		r.Run++
 		r.StartedBy = g.startedBy
 		r.Owner, r.Status, r.Settled, r.UpdatedAt = owner, protocol.StatusStarting, false, b.nowMs()
+		b.settleDir(r, owner)
 		return nil
 	})
 	if errors.Is(err, errRunning) {

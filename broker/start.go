@@ -120,6 +120,7 @@ func (b *Broker) startNew(
 	if rec.Owner, err = b.pick(ctx, rec); err != nil {
 		return protocol.SessionInfo{}, err
 	}
+	b.settleDir(rec, rec.Owner)
 	rec.CreatedAt, rec.UpdatedAt = now.UnixMilli(), now.UnixMilli()
 	rec.StartedBy, rec.StartKey = p.Token, startKey(p.Workspace, s.CommandID)
 	fill(rec, len(s.Argv) == 0, s.Args)

@@ -60,8 +60,9 @@ type WorkerEntry struct {
 	ID       string            `json:"id"`
 	Owner    string            `json:"owner"` // bus address of this life of the worker, see OwnerName
 	Labels   map[string]string `json:"labels,omitempty"`
-	Capacity int               `json:"capacity"` // sessions at a time
-	Sessions int               `json:"sessions"` // at the moment
+	Dir      string            `json:"dir,omitempty"` // its working directory: of sessions for which nobody named one
+	Capacity int               `json:"capacity"`      // sessions at a time
+	Sessions int               `json:"sessions"`      // at the moment
 	Draining bool              `json:"draining,omitempty"`
 	Moving   bool              `json:"moving,omitempty"` // with Draining: what the policy resumes goes on elsewhere, by whichever broker sees to it
 	Left     bool              `json:"left,omitempty"`   // stopped in order: nothing runs there

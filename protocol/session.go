@@ -102,6 +102,7 @@ type SessionRecord struct {
 	Tmp        string            `json:"tmp,omitempty"`        // as Home
 	Limits     *ResourceLimits   `json:"limits,omitempty"`     // nil: none
 	Cwd        string            `json:"cwd"`
+	CwdOwn     bool              `json:"cwdOwn,omitempty"` // nobody named Cwd: it is the worker's own, and another one has its own
 	Title      string            `json:"title,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`  // its worker has all of them
 	Restart    string            `json:"restart,omitempty"` // never (also when empty), resume

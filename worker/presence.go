@@ -19,6 +19,7 @@ import (
 type Presence struct {
 	Labels  map[string]string // what sessions may ask for
 	Version string            // shown to people
+	Dir     string            // working directory of this process, which children have for whom nobody names one
 }
 
 // ErrSuperseded says that a newer process runs as this worker. Every child was killed.
@@ -58,6 +59,7 @@ type charges interface {
 type presence struct {
 	id, owner string
 	labels    map[string]string
+	dir       string
 	capacity  int
 	version   string
 	open      func(context.Context) (entries, error)
@@ -97,7 +99,7 @@ func (p *presence) wanted() drain { return drain{on: p.draining || p.stopping, m
 // newPresence returns a presence at rest: its entry is not written.
 func newPresence(cfg *Config, owner string, open func(context.Context) (entries, error), c charges, log *slog.Logger) *presence {
 	return &presence{
-		id: cfg.ID, owner: owner, labels: cfg.Presence.Labels, capacity: cfg.SessionsMax, version: cfg.Presence.Version,
+		id: cfg.ID, owner: owner, labels: cfg.Presence.Labels, dir: cfg.Presence.Dir, capacity: cfg.SessionsMax, version: cfg.Presence.Version,
 		open: open, charges: c, log: log, now: cfg.Now, clock: sinceBoot, unsure: true, poke: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 }
@@ -239,7 +241,7 @@ func (p *presence) write(ctx context.Context, left bool) error {
 	p.mu.Unlock()
 	p.beat++
 	value, err := json.Marshal(protocol.WorkerEntry{
-		ID: p.id, Owner: p.owner, Labels: p.labels, Capacity: p.capacity, Sessions: p.charges.live(), Draining: says.on,
+		ID: p.id, Owner: p.owner, Labels: p.labels, Dir: p.dir, Capacity: p.capacity, Sessions: p.charges.live(), Draining: says.on,
 		Moving: says.move, Left: left, Version: p.version, Beat: p.beat, At: p.now().UnixMilli(),
 	})
 	if err != nil {

@@ -55,6 +55,9 @@ func (s *server) makeWorker(ctx context.Context) (err error) {
 	if s.cfg.split() {
 		wc.ID = s.workerID()
 		wc.Presence = &worker.Presence{Labels: s.cfg.Worker.Labels, Version: version()}
+		if wc.Presence.Dir, err = os.Getwd(); err != nil {
+			return fmt.Errorf("find out the working directory: %w", err)
+		}
 	}
 	var registry *broker.Registry
 	if s.broker != nil {

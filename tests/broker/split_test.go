@@ -135,7 +135,7 @@ func (s *split) worker(id, life string, capacity int, labels map[string]string) 
 	}
 	h := &hand{s: s, puppet: newPuppet(s.tb, protocol.OwnerName(id, life), node, reg, snapshot.NewReader(node, testFolds, 0))}
 	s.tb.Cleanup(h.die)
-	h.entry = protocol.WorkerEntry{ID: id, Owner: h.id, Labels: labels, Capacity: capacity, Version: "test"}
+	h.entry = protocol.WorkerEntry{ID: id, Owner: h.id, Dir: "/home/" + id, Labels: labels, Capacity: capacity, Version: "test"}
 	h.write(func(*protocol.WorkerEntry) {})
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan struct{})
@@ -693,11 +693,11 @@ func TestDrainAndMove(t *testing.T) {
 		t.Fatalf("drain: %+v, %v", info, err)
 	}
 	harness.Eventually(t, "one is moved", func() bool { return s.record(again).Host == "w2" })
-	if rec := s.record(again); rec.Run != 2 || rec.Status != protocol.StatusIdle {
+	if rec := s.record(again); rec.Run != 2 || rec.Status != protocol.StatusIdle || rec.Cwd != "/home/w2" { // nobody named a directory: each worker has its own
 		t.Errorf("moved: %+v", rec)
 	}
 	for _, id := range []string{plain, bound} {
-		if rec := s.record(id); rec.Run != 1 || rec.Owner != w1.id {
+		if rec := s.record(id); rec.Run != 1 || rec.Owner != w1.id || rec.Cwd != "/home/w1" {
 			t.Errorf("stays: %+v", rec)
 		}
 	}

@@ -124,7 +124,7 @@ func play(t *testing.T, address, token, demo string) *dialog {
 	d.ask("list_sessions", `{}`)
 	d.ask("authenticate", fmt.Sprintf(`{"token":%q}`, token))
 	d.ask("list_sessions", `{}`)
-	start := fmt.Sprintf(`{"argv":[%q,"demo-agent","--pace","0"],"adapter":"demo","title":"t","cwd":"/","commandId":%q`, demo, d.start)
+	start := fmt.Sprintf(`{"argv":[%q,"demo-agent","--pace","0"],"adapter":"demo","title":"t","commandId":%q`, demo, d.start)
 	d.ask("start_session", start+`}`)
 	d.ask("start_session", start+`}`)
 	d.ask("start_session", start+`,"sessionId":"other"}`)
@@ -199,7 +199,7 @@ func play(t *testing.T, address, token, demo string) *dialog {
 func (d *dialog) question(demo string) {
 	d.t.Helper()
 	d.session = ""
-	d.ask("start_session", fmt.Sprintf(`{"argv":[%q,"demo-agent","--pace","0"],"adapter":"demo","cwd":"/"}`, demo))
+	d.ask("start_session", fmt.Sprintf(`{"argv":[%q,"demo-agent","--pace","0"],"adapter":"demo"}`, demo))
 	d.ask("subscribe", `{"sessionId":"$S","after":0}`)
 	d.ask("send", `{"sessionId":"$S","commandId":"c","command":{"type":"prompt","message":"tool"}}`)
 	d.until(6, 1, `"type":"extension_ui_request"`)
