@@ -24,7 +24,8 @@ const (
 var errNoAnswer = errors.New("broker: the worker did not answer")
 
 // ask sends a request to a worker and returns its reply. Errors: journal.ErrNoOwner
-// when no such worker serves, reply.Error, errNoAnswer when nothing is known.
+// when no such worker serves, reply.Error, errNoAnswer when nothing is known: in time,
+// or because the worker is found to be no more.
 func (b *Broker) ask(
 	ctx context.Context, worker string, timeout time.Duration, req protocol.WorkerRequest,
 ) (protocol.WorkerReply, error) {
@@ -34,6 +35,9 @@ func (b *Broker) ask(
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if b.roster != nil {
+		defer b.roster.whenGone(worker, cancel)()
+	}
 	answer, err := b.node.Bus().Request(ctx, protocol.WorkerSubject(worker), data)
 	if errors.Is(err, journal.ErrNoOwner) {
 		return protocol.WorkerReply{}, err

@@ -39,6 +39,8 @@ type roster struct {
 	life   *liveness
 	all    map[string]member // by worker id; bounded by the workers that ever were
 	others map[string]member // canaries of brokers, by key; bounded by brokerGone
+
+	attending map[*attendant]struct{} // one per request that a worker has in hand
 }
 
 // member is an entry as of a revision.
@@ -52,6 +54,7 @@ func newRoster(own string, wake func()) *roster {
 	return &roster{
 		own: own, wake: wake, now: time.Now, life: newLiveness(),
 		all: make(map[string]member), others: make(map[string]member),
+		attending: make(map[*attendant]struct{}),
 	}
 }
 
@@ -92,8 +95,42 @@ func (r *roster) take(e journal.Entry) error {
 	r.mu.Unlock()
 	if news {
 		r.wake()
+		r.tellGone()
 	}
 	return nil
+}
+
+// attendant waits for the end of an owner.
+type attendant struct {
+	owner string
+	gone  func()
+}
+
+// whenGone calls f, at most once, when an owner is called lost from now on, or another
+// life follows it: what it was asked is not answered any more. One that leaves in order
+// answers first. F must not block; forget ends it.
+func (r *roster) whenGone(owner string, f func()) (forget func()) {
+	a := &attendant{owner, f}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attending[a] = struct{}{}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.attending, a)
+	}
+}
+
+func (r *roster) tellGone() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a := range r.attending {
+		m, ok := r.all[protocol.WorkerOf(a.owner)]
+		if ok && (m.entry.Owner != a.owner || m.entry.Lost) {
+			delete(r.attending, a)
+			a.gone()
+		}
+	}
 }
 
 func (r *roster) takeCanary(e journal.Entry) error {

@@ -764,6 +764,57 @@ func TestMoveThatFails(t *testing.T) {
 	})
 }
 
+// TestWorkerGoesWithACommand: a command in the hands of a worker that is called lost, or
+// that another life follows, is answered then and not when the time for an answer is over.
+func TestWorkerGoesWithACommand(t *testing.T) {
+	for name, end := range map[string]func(*hand){
+		"called lost":  func(h *hand) { h.write(func(e *protocol.WorkerEntry) { e.Lost = true }) },
+		"another life": func(h *hand) { h.s.worker("w1", "2", 64, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSplit(t)
+			b, _ := s.broker(nil)
+			w1 := s.worker("w1", "1", 64, nil)
+			s.awaitWorkers(b, 1)
+			d := s.desk()
+			s.awaitWorkers(d, 1)
+			id := s.start(b, broker.StartParams{}).ID
+			inHand, over := make(chan struct{}, 2), make(chan struct{})
+			w1.setRefuse(func(r protocol.WorkerRequest) *protocol.WorkerReply {
+				if r.Op == protocol.OpCommand {
+					inHand <- struct{}{}
+					<-over
+					return &protocol.WorkerReply{NotOwner: true} // nobody hears it
+				}
+				return nil
+			})
+			defer close(over)
+			late := time.NewTimer(protocol.DispatchTimeout)
+			defer late.Stop()
+			answers := make(chan error, 2)
+			for _, at := range []*broker.Broker{b, d} {
+				go func() {
+					_, err := at.Command(s.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
+					answers <- err
+				}()
+				<-inHand
+			}
+			w1.quiet()
+			end(w1)
+			for range 2 {
+				select {
+				case err := <-answers:
+					if e := refusal(t, err, protocol.ReasonOutcomeUnknown); !e.Retryable {
+						t.Errorf("not retryable: %+v", e)
+					}
+				case <-late.C:
+					t.Fatal("the command waits for nobody")
+				}
+			}
+		})
+	}
+}
+
 // TestNamesThatAreNone: what is no session id names no session, for every request, and
 // is nobody's fault.
 func TestNamesThatAreNone(t *testing.T) {
