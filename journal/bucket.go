@@ -122,11 +122,7 @@ func (b *Bucket) last(ctx context.Context, key string) (Entry, error) {
 func (b *Bucket) ask(ctx context.Context, req string) (e Entry, ok bool, err error) {
 	within, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	var msg *nats.Msg
-	err = b.n.kvs.whileUp(within, func(ctx context.Context) (err error) {
-		msg, err = b.n.kv.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+bucketStream(b.name), []byte(req))
-		return err
-	})
+	msg, err := b.n.kvs.askLeader(within, b.n.kv, bucketStream(b.name), req)
 	if err != nil {
 		return Entry{}, false, unavailable(ctx, err)
 	}

@@ -72,10 +72,21 @@ func (w *healthWatch) lookAway(now time.Time) string {
 		}
 		return "not connected"
 	}
-	if !w.remote.away.IsZero() {
-		w.remote = remoteLook{ended: w.remote.ended} // a shard that was not asked has not been silent
-	}
+	w.remote.back(now)
 	return ""
+}
+
+// back ends a time without connections, in which no shard could be asked: it does
+// not count as silence, what was before it does. A server that is left because it
+// is silent (reach.leave) is not the end of the silence.
+func (r *remoteLook) back(now time.Time) {
+	if r.away.IsZero() {
+		return
+	}
+	for i := range r.heard {
+		r.heard[i] = r.heard[i].Add(now.Sub(r.away))
+	}
+	r.away, r.next = time.Time{}, now
 }
 
 // lookShards asks every shard at once how full it is.

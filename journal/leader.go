@@ -17,6 +17,13 @@ import (
 const (
 	apiWrongLast = 10071
 	apiNoMessage = 10037
+	apiNoMeta    = 10008
+)
+
+// errNoMeta: the server is in no cluster that works, or not yet.
+var (
+	errNoMeta = &apiError{Code: 503, ErrCode: apiNoMeta, Description: "JetStream system temporarily unavailable"}
+	noMeta    = []byte(`"err_code":` + strconv.Itoa(apiNoMeta) + ",")
 )
 
 // apiTimeout bounds one request to the server.
@@ -63,11 +70,7 @@ func lastOver(ctx context.Context, nc *nats.Conn, r *reach, l Log) (lastRecord, 
 func askLeader(ctx context.Context, nc *nats.Conn, r *reach, stream, req string) (m rawMsg, ok bool, err error) {
 	ctx2, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	var msg *nats.Msg
-	err = r.whileUp(ctx2, func(ctx context.Context) (err error) {
-		msg, err = nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(req))
-		return err
-	})
+	msg, err := r.askLeader(ctx2, nc, stream, req)
 	if err != nil {
 		return rawMsg{}, false, unavailable(ctx, err)
 	}
@@ -145,11 +148,14 @@ func expecting(expect uint64) nats.Header {
 
 // storeMsg is one attempt to have a message stored; publish has the errors.
 func storeMsg(ctx context.Context, nc *nats.Conn, r *reach, patience time.Duration, msg *nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ctx, lost := r.mortal(ctx)
+	within, lost := r.mortal(within)
 	defer lost()
-	reply, err := nc.RequestMsgWithContext(ctx, msg)
+	reply, err := nc.RequestMsgWithContext(within, msg)
+	if late := errors.Is(within.Err(), context.DeadlineExceeded) && ctx.Err() == nil; err == nil || late || unheard(err) {
+		r.answered(err == nil)
+	}
 	if err != nil {
 		return 0, inWords(err)
 	}

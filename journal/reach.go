@@ -1,10 +1,13 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // reach tells whether a server can be asked: the embedded one, which all
@@ -15,9 +18,45 @@ type reach struct {
 	// has just gone gets no answer. Zero: nothing does.
 	attempt time.Duration
 
+	// leave goes to another server, where there are several; nil: there are not. Set
+	// before the connection is used.
+	leave  func()
+	silent atomic.Pointer[time.Time] // since when no leader that was asked answers; nil: they do
+
 	up    atomic.Bool
 	alive atomic.Pointer[engineLife]
 	again broadcast // each time it can be asked again
+}
+
+// deafAfter is how long a connection may have no answer to anything before it is
+// taken to another server: its own may be cut off from the others, and not know it.
+// Most elections are over by then.
+const deafAfter = 6 * time.Second
+
+// answered notes that a leader which was asked gave an answer, or none though it was
+// waited for. What replicas answer does not count: each has all that is old.
+func (r *reach) answered(ok bool) {
+	if r.leave == nil {
+		return
+	}
+	since := r.silent.Load()
+	switch {
+	case ok:
+		if since != nil {
+			r.silent.Store(nil)
+		}
+	case since == nil:
+		now := time.Now()
+		r.silent.CompareAndSwap(nil, &now)
+	case time.Since(*since) > deafAfter && r.silent.CompareAndSwap(since, nil):
+		r.leave()
+	}
+}
+
+// unheard reports that an error of a request means: no server that could answer got
+// it.
+func unheard(err error) bool {
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errNoMeta)
 }
 
 // engineLife is the time between two losses of a server.
@@ -70,6 +109,22 @@ func (r *reach) mortal(ctx context.Context) (context.Context, context.CancelFunc
 		stop()
 		cancel()
 	}
+}
+
+// askLeader asks the leader of a stream, which may be repeated. Errors: errNoMeta,
+// those of NATS, ctx's.
+func (r *reach) askLeader(ctx context.Context, nc *nats.Conn, stream, req string) (msg *nats.Msg, err error) {
+	err = r.whileUp(ctx, func(ctx context.Context) (err error) {
+		msg, err = nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, []byte(req))
+		if err == nil && bytes.Contains(msg.Data, noMeta) {
+			err = errNoMeta
+		}
+		if err == nil || unheard(err) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			r.answered(err == nil)
+		}
+		return err
+	})
+	return msg, err
 }
 
 // whileUp does something that may be repeated, such as a read, and repeats it

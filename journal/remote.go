@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,6 +99,21 @@ type remote struct {
 	cfg    RemoteConfig
 	record clusterRecord
 	member *member // nil: the servers are those of others
+
+	mu    sync.Mutex
+	conns []*nats.Conn // one per link
+}
+
+func (r *remote) add(nc *nats.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns = append(r.conns, nc)
+}
+
+func (r *remote) all() []*nats.Conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.conns)
 }
 
 // Connect opens the journal that a cluster of NATS servers keeps. It waits for the
@@ -225,6 +242,10 @@ func (n *Node) dialRemote(ctx context.Context, l link, opts []nats.Option) (*nat
 		nc, err := nats.Connect(strings.Join(cfg.URLs, ","), opts...)
 		switch {
 		case err == nil:
+			if n.remote.member == nil { // which has its own server alone
+				n.remote.add(nc)
+				l.reach.leave = func() { n.leaveDeaf(nc) }
+			}
 			return nc, nil
 		case refused(err):
 			return nil, &RefusedError{"the NATS servers refuse the connection: " + err.Error()}
@@ -257,6 +278,24 @@ func (r *remote) proof(engine *atomic.Pointer[server.Server]) ([]nats.Option, er
 	}
 	who, err := proof(r.member.user)
 	return []nats.Option{nats.InProcessServer(lifeline{engine}), who}, err
+}
+
+// leaveDeaf takes every connection to a server over which nothing is answered to
+// another one.
+func (n *Node) leaveDeaf(deaf *nats.Conn) {
+	at := deaf.ConnectedUrl()
+	if at == "" {
+		return // it is on its way already
+	}
+	n.log.Info("a NATS server answers nothing: going to another", slog.String("server", at))
+	for _, nc := range n.remote.all() {
+		if nc.ConnectedUrl() != at {
+			continue
+		}
+		if err := nc.ForceReconnect(); err != nil { // closed meanwhile
+			n.log.Debug("journal connection", slog.Any(protocol.LogError, err))
+		}
+	}
 }
 
 // refused reports that another attempt to connect would end the same.

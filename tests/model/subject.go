@@ -32,13 +32,14 @@ type Subject struct {
 	Orphans []int           // processes that lived when none may
 	Rec     *Recorder
 
-	s       *Site
-	level   atomic.Int32
-	acks    atomic.Int64
-	readers []*Reader
-	writers []*Writer
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	s            *Site
+	level        atomic.Int32
+	acks         atomic.Int64
+	mark, marked atomic.Int64 // see Mark
+	readers      []*Reader
+	writers      []*Writer
+	cancel       context.CancelFunc
+	running      sync.WaitGroup
 }
 
 // Start starts a session, with more params of start_session, and its clients.
@@ -79,6 +80,16 @@ func (u *Subject) Booked() bool { return u.Kind != Demo }
 
 // Acks is how many commands were acknowledged.
 func (u *Subject) Acks() int64 { return u.acks.Load() }
+
+// Mark begins a count of the acknowledged commands that are first sent from now on:
+// one that was on its way may have been stored, and be answered at any time.
+func (u *Subject) Mark() {
+	u.mark.Add(1)
+	u.marked.Store(0)
+}
+
+// Marked is that count.
+func (u *Subject) Marked() int64 { return u.marked.Load() }
 
 // Move lets the child print and the writers talk.
 func (u *Subject) Move(c harness.Caller) {

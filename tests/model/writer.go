@@ -31,6 +31,7 @@ type Sent struct {
 
 	id      string
 	payload json.RawMessage
+	mark    int64 // of the subject when it was made
 }
 
 func (w *Writer) run(ctx context.Context) {
@@ -110,7 +111,7 @@ func (w *Writer) order(o Order) *Sent {
 	if err != nil {
 		panic(err) // plain members
 	}
-	x := &Sent{id: o.K, payload: payload}
+	x := &Sent{id: o.K, payload: payload, mark: w.u.mark.Load()}
 	w.sent = append(w.sent, x)
 	w.u.Rec.Sent(x.id, payload)
 	return x
@@ -133,6 +134,9 @@ func (w *Writer) send(ctx context.Context, c harness.Caller, x *Sent) error {
 	case a.Seq != 0:
 		if !x.Settled.Swap(true) {
 			w.u.acks.Add(1)
+			if x.mark == w.u.mark.Load() {
+				w.u.marked.Add(1)
+			}
 		}
 	case a.Code == -32004 || a.Code == -32005 || a.Retryable:
 		// No child lives at the moment, or somebody has too much to do: later.
