@@ -56,7 +56,7 @@ func names(t *testing.T, dir string) map[string]int64 {
 // elsewhere returns a folder on another file system than dir.
 func elsewhere(t *testing.T, dir string) string {
 	t.Helper()
-	other, err := os.MkdirTemp("/dev/shm", "rejoin-guard-")
+	other, err := os.MkdirTemp("/dev/shm", "rejoin-guard-") //nolint:usetesting // which is where dir is
 	if err != nil {
 		t.Skip(err)
 	}
