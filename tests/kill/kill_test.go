@@ -175,17 +175,23 @@ func (k *killer) verify(r *row) {
 		k.t.Fatalf("the log of an interrupted session ends with %s", last(l))
 	}
 	r.headAtKill = l.Head()
-	k.judge(l, false, 0)
+	k.judge(c, l, false, 0)
 	r.retried = checkRetries(k.t, c, w, l, false)
 	checkConflict(k.t, c, w, l)
 	w.check()
 }
 
 // judge holds everything that was seen against the promises; whole is a run that
-// ended in order, or none.
-func (k *killer) judge(l *model.Log, alive bool, whole uint64) {
+// ended in order, or none. While the child lives, l is read to its end after what
+// clients saw is taken, so that it has all of that even if the child prints on.
+func (k *killer) judge(c *harness.Client, l *model.Log, alive bool, whole uint64) {
 	k.t.Helper()
 	h := k.w.rec.History()
+	if alive {
+		if _, err := model.ReadMore(k.t.Context(), c, k.w.session, l); err != nil {
+			k.t.Fatal(err)
+		}
+	}
 	books, err := model.ReadBooks(k.dir, k.w.session, lastRun(l), func(run uint64) bool { return run == whole })
 	if err != nil {
 		k.t.Fatal(err)
@@ -220,9 +226,9 @@ func (k *killer) resume(r *row) {
 	r.sentAfter = w.sentOrders.Load()
 	l := w.whole(c)
 	r.headAfter = l.Head()
-	k.judge(l, true, 0)
+	k.judge(c, l, true, 0)
 	r.retried += checkRetries(k.t, c, w, l, true)
-	k.judge(l, true, 0)
+	k.judge(c, l, true, 0)
 }
 
 func (k *killer) print(r *row) {
@@ -248,7 +254,7 @@ func (k *killer) finish() {
 	if last(l) != "session_end" {
 		k.t.Fatalf("the log of a stopped session ends with %s", last(l))
 	}
-	k.judge(l, false, lastRun(l))
+	k.judge(c, l, false, lastRun(l))
 	k.checkFresh(c, w.session, l)
 	w.end()
 	if k.kept == nil {
