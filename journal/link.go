@@ -66,6 +66,7 @@ func (n *Node) linkLost(l link, err error) {
 
 func (n *Node) linkBack(l link) {
 	if n.remote != nil {
+		l.reach.silent.Store(nil) // which was of the server before
 		l.reach.begin(n.life)
 		l.reach.found()
 		n.health.soon()

@@ -21,7 +21,7 @@ type reach struct {
 	// leave goes to another server, where there are several; nil: there are not. Set
 	// before the connection is used.
 	leave  func()
-	silent atomic.Pointer[time.Time] // since when no leader that was asked answers; nil: they do
+	silent atomic.Pointer[silence] // nil: leaders answer
 
 	up    atomic.Bool
 	alive atomic.Pointer[engineLife]
@@ -33,22 +33,33 @@ type reach struct {
 // Most elections are over by then.
 const deafAfter = 6 * time.Second
 
+// deafPause is between two failures that tell nothing of the time between them: who
+// asks seldom would else take two elections for one long silence.
+const deafPause = 10 * time.Second
+
+// silence is the time in which no leader that was asked has answered.
+type silence struct{ from, last time.Time }
+
 // answered notes that a leader which was asked gave an answer, or none though it was
 // waited for. What replicas answer does not count: each has all that is old.
 func (r *reach) answered(ok bool) {
 	if r.leave == nil {
 		return
 	}
-	since := r.silent.Load()
-	switch {
-	case ok:
-		if since != nil {
+	was := r.silent.Load()
+	if ok {
+		if was != nil {
 			r.silent.Store(nil)
 		}
-	case since == nil:
-		now := time.Now()
-		r.silent.CompareAndSwap(nil, &now)
-	case time.Since(*since) > deafAfter && r.silent.CompareAndSwap(since, nil):
+		return
+	}
+	now := time.Now()
+	switch {
+	case was == nil || now.Sub(was.last) > deafPause:
+		r.silent.CompareAndSwap(was, &silence{now, now})
+	case now.Sub(was.from) <= deafAfter:
+		r.silent.CompareAndSwap(was, &silence{was.from, now})
+	case r.silent.CompareAndSwap(was, nil):
 		r.leave()
 	}
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,35 @@ func TestDeafConnectionIsLeft(t *testing.T) {
 		after(deafAfter, false)
 		if left != 1 {
 			t.Errorf("left %d times though there was an answer", left)
+		}
+	})
+}
+
+// Failures that are far apart are no silence; nor is one at the server before.
+func TestSilencesDoNotJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := 0
+		r := &reach{leave: func() { left++ }}
+		fails := func(d time.Duration) {
+			<-time.After(d)
+			r.answered(false)
+		}
+		fails(0)
+		fails(time.Hour) // nothing was asked between them
+		fails(deafAfter)
+		if left != 0 {
+			t.Errorf("left %d times for failures an hour apart", left)
+		}
+		n := &Node{remote: &remote{}, life: t.Context(), log: slog.New(slog.DiscardHandler), health: &healthWatch{poke: make(chan struct{}, 1)}}
+		n.linkBack(link{name: "x", reach: r})
+		fails(time.Second)
+		if left != 0 {
+			t.Errorf("left %d times for what the server before did not answer", left)
+		}
+		fails(deafAfter)
+		fails(time.Second)
+		if left != 1 {
+			t.Errorf("left %d times after %v of silence, want once", left, deafAfter+time.Second)
 		}
 	})
 }
