@@ -38,7 +38,10 @@ while [ $# -gt 0 ]; do
     --token | --token-file) auth+=("$1" "$2") ;;
     --listen) listen_a+=(--listen "$2") ;;
     --listen-b) listen_b=$2 ;;
-    --nats-port) nats_port=$2 ;;
+    --nats-port)
+      [[ $2 =~ ^[0-9]{1,5}$ ]] || { echo "$0: --nats-port needs a number, not $2" >&2; exit 2; }
+      nats_port=$2
+      ;;
     --config) all+=(--config "$2") ;;
     --env-allow) brokers+=("$1" "$2") ;;
     --max-event-bytes | --cgroups) workers+=("$1" "$2") ;;
@@ -61,7 +64,12 @@ nats_server=${NATS_SERVER_BIN:-$root/dist/nats-server}
 
 # A port is free when nobody listens there. Those that were chosen once stay: a server's name holds its port.
 taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-if [ ! -s "$dir/nats-port" ]; then
+if [ -s "$dir/nats-port" ]; then
+  if [ -n "$nats_port" ] && [ "$nats_port" != "$(cat "$dir/nats-port")" ]; then
+    echo "$0: the servers in $dir have port $(cat "$dir/nats-port"): --nats-port cannot change it" >&2
+    exit 2
+  fi
+else
   while [ -z "$nats_port" ]; do
     nats_port=$((20000 + RANDOM % 8000))
     for p in 0 1 2; do
