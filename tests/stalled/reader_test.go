@@ -113,7 +113,8 @@ func queued(server string) (map[int]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	wait := map[int]int64{}
+	// The table is not read at once: a connection may stand in it twice, and counts once.
+	sent, got := map[int]int64{}, map[int]int64{}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if len(f) < 5 || f[0] == "sl" {
@@ -123,12 +124,15 @@ func queued(server string) (map[int]int64, error) {
 		tx, rx, _ := strings.Cut(f[4], ":")
 		switch port {
 		case strconv.Itoa(local): // the server's end
-			wait[remote] += hexNumber(tx)
+			sent[remote] = hexNumber(tx)
 		case strconv.Itoa(remote):
-			wait[local] += hexNumber(rx)
+			got[local] = hexNumber(rx)
 		}
 	}
-	return wait, nil
+	for port, n := range got {
+		sent[port] += n
+	}
+	return sent, nil
 }
 
 func hexPort(address string) int {
