@@ -100,35 +100,33 @@ func (s *suite) leading() (most int) {
 	return most
 }
 
-// killNATS: SIGKILL of one NATS server; everything goes on without it, and with it.
-func (s *suite) killNATS() {
+// without ends one NATS server; everything goes on without it, and with it.
+func (s *suite) without(end func(server int)) {
 	s.t.Helper()
 	i := s.leading()
-	s.system.nats.Kill9(i)
+	end(i)
 	s.flowing("with two NATS servers of three")
 	s.system.nats.Start(i)
 	s.system.nats.AwaitReady()
 }
 
+// killNATS: SIGKILL of one NATS server.
+func (s *suite) killNATS() {
+	s.t.Helper()
+	s.without(s.system.nats.Kill9)
+}
+
 // stopNATS: the planned restart of one.
 func (s *suite) stopNATS() {
 	s.t.Helper()
-	i := s.leading()
-	s.system.nats.Stop(i)
-	s.flowing("with two NATS servers of three")
-	s.system.nats.Start(i)
-	s.system.nats.AwaitReady()
+	s.without(s.system.nats.Stop)
 }
 
 // drainNATS: the planned restart of one as deploy/ has it: it hands its leaders over
 // and tells its clients to go, before it ends.
 func (s *suite) drainNATS() {
 	s.t.Helper()
-	i := s.leading()
-	s.system.nats.Drain(i)
-	s.flowing("with two NATS servers of three")
-	s.system.nats.Start(i)
-	s.system.nats.AwaitReady()
+	s.without(s.system.nats.Drain)
 }
 
 // freezeNATS: SIGSTOP of one for a while.
