@@ -10,11 +10,12 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 func bucket(tb testing.TB, n *journal.Node, name string) *journal.Bucket {
 	tb.Helper()
-	b, err := n.Bucket(deadline(tb), name)
+	b, err := n.Bucket(logs.Context(tb), name)
 	if err != nil {
 		tb.Fatalf("Bucket(%s): %v", name, err)
 	}
@@ -41,7 +42,7 @@ func watch(tb testing.TB, b *journal.Bucket) *mirror {
 			tb.Errorf("Watch: %v", err)
 		}
 	})
-	eventually(tb, "the watch has loaded", func() bool {
+	logs.Eventually(tb, "the watch has loaded", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return m.loaded > 0
@@ -82,11 +83,11 @@ func TestBuckets(t *testing.T) {
 		for _, name := range []string{"sessions", "starts", protocol.BucketWorkers, protocol.BucketGateways} {
 			bucket(t, a, name)
 		}
-		if _, err := a.Bucket(deadline(t), "other"); err == nil {
+		if _, err := a.Bucket(logs.Context(t), "other"); err == nil {
 			t.Error("a bucket that is not expected opens")
 		}
 		ours, theirs := bucket(t, a, "sessions"), bucket(t, b, "sessions")
-		ctx := deadline(t)
+		ctx := logs.Context(t)
 		rev, err := ours.Create(ctx, "default/s1", []byte("one"))
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +130,7 @@ func TestBucketWatch(t *testing.T) {
 	servers(t, func(t *testing.T, s *harness.NATSServers) {
 		a, b := connect(t, config(t, s, "a")), connect(t, config(t, s, "b"))
 		ours := bucket(t, a, "sessions")
-		ctx := deadline(t)
+		ctx := logs.Context(t)
 		want := map[string]string{}
 		revs := map[string]uint64{}
 		put := func(key, value string) {
@@ -168,6 +169,6 @@ func TestBucketWatch(t *testing.T) {
 		}
 		remove("default/s9")
 		remove("default/t3")
-		eventually(t, "the changes come", func() bool { return m.is(want) })
+		logs.Eventually(t, "the changes come", func() bool { return m.is(want) })
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // TestConnect: two brokers that start at once make one journal; what one process
@@ -23,7 +24,7 @@ func TestConnect(t *testing.T) {
 			starting.Go(func() {
 				cfg := config(t, s, "n")
 				cfg.Create = i < 3
-				n, err := journal.Connect(deadline(t), cfg)
+				n, err := journal.Connect(logs.Context(t), cfg)
 				if err != nil {
 					t.Errorf("Connect: %v", err)
 					return
@@ -34,7 +35,7 @@ func TestConnect(t *testing.T) {
 		starting.Wait()
 		for _, n := range nodes {
 			if n != nil {
-				t.Cleanup(func() { closeNode(t, n) })
+				t.Cleanup(func() { logs.Close(t, n) })
 			}
 		}
 		if t.Failed() {
@@ -46,27 +47,27 @@ func TestConnect(t *testing.T) {
 				t.Errorf("cluster %q, want %q; remote %v, instance %q", n.Cluster(), a.Cluster(), n.Remote(), n.Instance())
 			}
 		}
-		if got, err := a.Replicas(deadline(t)); err != nil || got != len(s.URLs()) {
+		if got, err := a.Replicas(logs.Context(t)); err != nil || got != len(s.URLs()) {
 			t.Errorf("%d replicas, %v", got, err)
 		}
-		l := logOf(a, "shared")
-		w := open(t, a, start(l, 1, newEpoch(1)))
+		l := logs.Of(a, "shared")
+		w := logs.Open(t, a, logs.Begin(l, 1, logs.Epoch(1)))
 		r := follow(t, b, l)
 		write(t, w, 200)
-		eventually(t, "the other process sees everything", func() bool { return r.seq(t) == 201 })
+		logs.Eventually(t, "the other process sees everything", func() bool { return r.seq(t) == 201 })
 		if got := readAll(t, b, l); got != 201 {
 			t.Errorf("read %d events, want 201", got)
 		}
 		// The next run is another process's, and fences the first.
-		w2 := open(t, b, start(l, 2, ""))
+		w2 := logs.Open(t, b, logs.Begin(l, 2, ""))
 		write(t, w2, 1)
-		if _, err := w.Append(event(202), nil); err != nil {
+		if _, err := w.Append(logs.Event(202), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Flush(deadline(t)); !errors.Is(err, journal.ErrFenced) {
+		if err := w.Flush(logs.Context(t)); !errors.Is(err, journal.ErrFenced) {
 			t.Errorf("the former owner: %v, want ErrFenced", err)
 		}
-		eventually(t, "the watch goes on", func() bool { return r.seq(t) == 203 })
+		logs.Eventually(t, "the watch goes on", func() bool { return r.seq(t) == 203 })
 	})
 }
 
@@ -88,7 +89,7 @@ func TestSecondConnect(t *testing.T) {
 	}
 	cfg2.Dir = cfg.Dir
 	var locked *journal.LockedError
-	if _, err := journal.Connect(deadline(t), cfg2); !errors.As(err, &locked) {
+	if _, err := journal.Connect(logs.Context(t), cfg2); !errors.As(err, &locked) {
 		t.Errorf("a directory in use: %v, want *LockedError", err)
 	}
 	dir := t.TempDir()
@@ -97,7 +98,7 @@ func TestSecondConnect(t *testing.T) {
 	}
 	cfg2.Dir = dir
 	var format *journal.FormatError
-	if _, err := journal.Connect(deadline(t), cfg2); !errors.As(err, &format) {
+	if _, err := journal.Connect(logs.Context(t), cfg2); !errors.As(err, &format) {
 		t.Errorf("the directory of a journal: %v, want *FormatError", err)
 	}
 }
@@ -110,7 +111,7 @@ func TestConnectWaits(t *testing.T) {
 	cfg := config(t, s, "waits")
 	cfg.Create = false
 	got := make(chan *journal.Node, 1)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	go func() {
 		n, err := journal.Connect(ctx, cfg)
 		if err != nil {
@@ -130,7 +131,7 @@ func TestConnectWaits(t *testing.T) {
 	if n == nil {
 		return
 	}
-	defer closeNode(t, n)
+	defer logs.Close(t, n)
 	if n.Cluster() != a.Cluster() {
 		t.Errorf("cluster %q, want %q", n.Cluster(), a.Cluster())
 	}
@@ -141,7 +142,7 @@ func TestBusQueue(t *testing.T) {
 	servers(t, func(t *testing.T, s *harness.NATSServers) {
 		a, b := connect(t, config(t, s, "a")), connect(t, config(t, s, "b"))
 		ask := connect(t, config(t, s, "ask"))
-		if _, err := ask.Bus().Request(deadline(t), protocol.BrokerSubject, nil); !errors.Is(err, journal.ErrNoOwner) {
+		if _, err := ask.Bus().Request(logs.Context(t), protocol.BrokerSubject, nil); !errors.Is(err, journal.ErrNoOwner) {
 			t.Errorf("nobody serves: %v, want ErrNoOwner", err)
 		}
 		var mu sync.Mutex
@@ -159,8 +160,8 @@ func TestBusQueue(t *testing.T) {
 			defer stop()
 		}
 		asked := 0
-		eventually(t, "both answer", func() bool {
-			if _, err := ask.Bus().Request(deadline(t), protocol.BrokerSubject, []byte("x")); err == nil {
+		logs.Eventually(t, "both answer", func() bool {
+			if _, err := ask.Bus().Request(logs.Context(t), protocol.BrokerSubject, []byte("x")); err == nil {
 				asked++
 			} else if !errors.Is(err, journal.ErrNoOwner) { // the servers have not told each other yet
 				t.Fatal(err)

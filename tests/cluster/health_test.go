@@ -9,6 +9,7 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // TestAway: while the only server is away, nothing ends: it is said, requests fail
@@ -24,18 +25,18 @@ func TestAway(t *testing.T) {
 	}
 	sessions := bucket(t, a, "sessions")
 	s.Kill9(0)
-	eventually(t, "it is said that the servers are away", func() bool {
+	logs.Eventually(t, "it is said that the servers are away", func() bool {
 		return a.Health().State == journal.HealthSick && b.ShardHealth(0).Err() != nil
 	})
-	if _, err := a.Tail(deadline(t), l.logs[0]); !errors.Is(err, journal.ErrUnavailable) {
+	if _, err := a.Tail(logs.Context(t), l.logs[0]); !errors.Is(err, journal.ErrUnavailable) {
 		t.Errorf("Tail: %v, want ErrUnavailable", err)
 	}
-	if _, err := sessions.Get(deadline(t), "default/beat"); !errors.Is(err, journal.ErrUnavailable) {
+	if _, err := sessions.Get(logs.Context(t), "default/beat"); !errors.Is(err, journal.ErrUnavailable) {
 		t.Errorf("Get: %v, want ErrUnavailable", err)
 	}
 	s.Start(0)
 	s.AwaitReady()
-	eventually(t, "all is well", func() bool {
+	logs.Eventually(t, "all is well", func() bool {
 		return a.Health().State == journal.HealthOK && b.Health().State == journal.HealthOK
 	})
 	l.goesOn(t, 20)
@@ -50,8 +51,8 @@ func TestShardFull(t *testing.T) {
 	cfg.Shards, cfg.MaxBytes = 1, 4<<20
 	a := connect(t, cfg)
 	b := connect(t, cfg)
-	big, small := logOf(a, "big"), logOf(a, "small")
-	wb, ws := open(t, a, start(big, 1, newEpoch(1))), open(t, a, start(small, 1, newEpoch(2)))
+	big, small := logs.Of(a, "big"), logs.Of(a, "small")
+	wb, ws := logs.Open(t, a, logs.Begin(big, 1, logs.Epoch(1))), logs.Open(t, a, logs.Begin(small, 1, logs.Epoch(2)))
 	for range 58 { // of 64 KiB each, which do not compress: past 85 % of the quota
 		noise := make([]byte, 32<<10)
 		if _, err := rand.Read(noise); err != nil {
@@ -61,16 +62,16 @@ func TestShardFull(t *testing.T) {
 		if _, err := wb.Append(e, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := wb.Flush(deadline(t)); err != nil {
+		if err := wb.Flush(logs.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the other process sees it too", func() bool { return b.ShardHealth(0).Holds() })
+	logs.Eventually(t, "the other process sees it too", func() bool { return b.ShardHealth(0).Holds() })
 	write(t, ws, 10) // what is small still fits
-	if err := a.Purge(deadline(t), big); err != nil {
+	if err := a.Purge(logs.Context(t), big); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "there is room again", func() bool {
+	logs.Eventually(t, "there is room again", func() bool {
 		return a.Health().State == journal.HealthOK && b.Health().State == journal.HealthOK
 	})
 }

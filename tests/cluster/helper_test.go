@@ -7,30 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
-
-// patience is for waits that an election, or two, may be part of.
-const patience = 4 * harness.Patience
-
-func deadline(tb testing.TB) context.Context {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
-	tb.Cleanup(cancel)
-	return ctx
-}
-
-// eventually waits until ok holds.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	if !harness.Within(patience, ok) {
-		tb.Fatalf("never: %s", what)
-	}
-}
 
 // servers runs a test against one server and against a cluster of three.
 func servers(t *testing.T, test func(t *testing.T, s *harness.NATSServers)) {
@@ -51,81 +33,32 @@ func config(tb testing.TB, s *harness.NATSServers, name string) journal.RemoteCo
 // connect connects a node and closes it with the test.
 func connect(tb testing.TB, cfg journal.RemoteConfig) *journal.Node {
 	tb.Helper()
-	n, err := journal.Connect(deadline(tb), cfg)
+	n, err := journal.Connect(logs.Context(tb), cfg)
 	if err != nil {
 		tb.Fatalf("Connect: %v", err)
 	}
-	tb.Cleanup(func() { closeNode(tb, n) })
+	tb.Cleanup(func() { logs.Close(tb, n) })
 	return n
-}
-
-func closeNode(tb testing.TB, n *journal.Node) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
-	defer cancel()
-	if err := n.Close(ctx); err != nil {
-		tb.Errorf("Close: %v", err)
-	}
-}
-
-func logOf(n *journal.Node, session string) journal.Log {
-	k := protocol.Key{Workspace: protocol.DefaultWorkspace, Session: session}
-	return journal.Log{Key: k, Shard: n.ShardOf(k)}
 }
 
 // onShard is a log of a shard.
 func onShard(n *journal.Node, shard int, name string) journal.Log {
 	for i := 0; ; i++ {
-		if l := logOf(n, fmt.Sprintf("%s-%d", name, i)); l.Shard == shard {
+		if l := logs.Of(n, fmt.Sprintf("%s-%d", name, i)); l.Shard == shard {
 			return l
 		}
 	}
-}
-
-func newEpoch(n int64) protocol.Epoch { return protocol.NewEpoch(time.Unix(1764500000+n, 0)) }
-
-// start begins, or takes over with an empty epoch, a log with one event.
-func start(l journal.Log, run protocol.Run, epoch protocol.Epoch) journal.WriterConfig {
-	return journal.WriterConfig{
-		Log: l, Run: run, Epoch: epoch,
-		First: func(context.Context, journal.Tail, protocol.Seq) ([]*protocol.Event, error) {
-			return []*protocol.Event{{Source: protocol.SourceBroker, Body: fmt.Appendf(nil, `{"start":%d}`, run)}}, nil
-		},
-		Deleted: func(context.Context) (bool, error) { return false, nil },
-	}
-}
-
-// open opens a writer and closes it with the test.
-func open(tb testing.TB, n *journal.Node, cfg journal.WriterConfig) *journal.Writer {
-	tb.Helper()
-	w, err := n.OpenWriter(deadline(tb), cfg)
-	if err != nil {
-		tb.Fatalf("OpenWriter: %v", err)
-	}
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), harness.Patience/10)
-		defer cancel()
-		_ = w.Close(ctx) // a test that cares closes it itself; the node ends what is left
-	})
-	return w
-}
-
-// event names its own seq, so that a reader can check what it got.
-func event(seq protocol.Seq) *protocol.Event {
-	return &protocol.Event{TS: 1764500000000, Source: protocol.SourceChild, Body: fmt.Appendf(nil, `{"n":%d}`, seq)}
 }
 
 // write appends events and waits until they are durable.
 func write(tb testing.TB, w *journal.Writer, n int) {
 	tb.Helper()
 	for range n {
-		if _, err := w.Append(event(w.Head()+1), nil); err != nil {
+		if _, err := w.Append(logs.Event(w.Head()+1), nil); err != nil {
 			tb.Fatalf("Append: %v", err)
 		}
 	}
-	if err := w.Flush(deadline(tb)); err != nil {
-		tb.Fatalf("Flush: %v", err)
-	}
+	logs.Flush(tb, w)
 }
 
 // readAll reads a log from its first event to its head: dense, each event the one
@@ -134,7 +67,7 @@ func readAll(tb testing.TB, n *journal.Node, l journal.Log) protocol.Seq {
 	tb.Helper()
 	after := protocol.Seq(0)
 	for {
-		recs, err := n.Read(deadline(tb), l, after, 1<<20)
+		recs, err := n.Read(logs.Context(tb), l, after, 1<<20)
 		if err != nil {
 			tb.Fatalf("Read after %d: %v", after, err)
 		}
@@ -147,7 +80,7 @@ func readAll(tb testing.TB, n *journal.Node, l journal.Log) protocol.Seq {
 				if err != nil || e.Seq != after+1 {
 					tb.Fatalf("event %d where %d belongs: %v", e.Seq, after+1, err)
 				}
-				if want := string(event(e.Seq).Body); string(e.Body) != want && !strings.HasPrefix(string(e.Body), `{"start":`) {
+				if want := string(logs.Event(e.Seq).Body); string(e.Body) != want && string(e.Body) != logs.FirstBody {
 					tb.Fatalf("event %d is %s", e.Seq, e.Body)
 				}
 				after++
@@ -178,7 +111,7 @@ func (r *reader) Wake() {
 // follow reads the log from its first event on until the test ends.
 func follow(tb testing.TB, n *journal.Node, l journal.Log) *reader {
 	tb.Helper()
-	w, err := n.Hub().Watch(deadline(tb), l)
+	w, err := n.Hub().Watch(logs.Context(tb), l)
 	if err != nil {
 		tb.Fatalf("Watch: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"rejoin/journal"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // load is sessions that write all the time, each followed by a reader in another
@@ -72,10 +73,10 @@ func begin(tb testing.TB, a, b *journal.Node) *load {
 	l := &load{want: map[string]string{}, stop: cancel}
 	for i := range loadSize {
 		at := onShard(a, i%8, fmt.Sprintf("load%d", i))
-		cfg := start(at, 1, newEpoch(int64(i)))
+		cfg := logs.Begin(at, 1, logs.Epoch(int64(i)))
 		lw := &loadWriter{failed: make(chan error, 1)}
 		cfg.Failed = func(err error) { lw.failed <- err }
-		lw.w = open(tb, a, cfg)
+		lw.w = logs.Open(tb, a, cfg)
 		l.logs, l.writers, l.readers = append(l.logs, at), append(l.writers, lw), append(l.readers, follow(tb, b, at))
 	}
 	l.mirror = watch(tb, bucket(tb, b, "sessions"))
@@ -102,7 +103,7 @@ func (lw *loadWriter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		_, err := lw.w.Append(event(lw.w.Head()+1), func(err error) {
+		_, err := lw.w.Append(logs.Event(lw.w.Head()+1), func(err error) {
 			if err == nil {
 				lw.acked.Store(uint64(lw.w.Durable()))
 				lw.pauses.tick()
@@ -148,7 +149,7 @@ func (l *load) goesOn(tb testing.TB, n uint64) {
 	tb.Helper()
 	for i, lw := range l.writers {
 		from := lw.acked.Load()
-		eventually(tb, fmt.Sprintf("session %d goes on", i), func() bool {
+		logs.Eventually(tb, fmt.Sprintf("session %d goes on", i), func() bool {
 			select {
 			case err := <-lw.failed:
 				tb.Fatalf("session %d: the writer ended: %v", i, err)
@@ -174,7 +175,7 @@ func (l *load) judge(tb testing.TB, n *journal.Node) {
 	tb.Helper()
 	l.end()
 	for i, lw := range l.writers {
-		if err := lw.w.Flush(deadline(tb)); err != nil {
+		if err := lw.w.Flush(logs.Context(tb)); err != nil {
 			tb.Fatalf("session %d: flush: %v", i, err)
 		}
 		acked := lw.w.Durable()
@@ -182,14 +183,14 @@ func (l *load) judge(tb testing.TB, n *journal.Node) {
 			tb.Errorf("session %d: the log ends at %d, acknowledged is %d", i, got, acked)
 		}
 		r := l.readers[i]
-		eventually(tb, fmt.Sprintf("reader %d has everything", i), func() bool { return r.seq(tb) == acked })
+		logs.Eventually(tb, fmt.Sprintf("reader %d has everything", i), func() bool { return r.seq(tb) == acked })
 	}
 	b := bucket(tb, n, "sessions")
-	e, err := b.Get(deadline(tb), "default/beat")
+	e, err := b.Get(logs.Context(tb), "default/beat")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	eventually(tb, "the mirror has the newest entry", func() bool { return l.mirror.is(map[string]string{"default/beat": string(e.Value)}) })
+	logs.Eventually(tb, "the mirror has the newest entry", func() bool { return l.mirror.is(map[string]string{"default/beat": string(e.Value)}) })
 }
 
 // TestLeaderKilled: the server that leads a shard is killed, ended in order and

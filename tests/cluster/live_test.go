@@ -9,6 +9,7 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // TestLiveAfterWatch: an event that is stored right after a watch has begun, on
@@ -23,14 +24,14 @@ func TestLiveAfterWatch(t *testing.T) {
 	}
 	var took []time.Duration
 	for i := range rounds {
-		l := logOf(a, fmt.Sprintf("live%d", i))
-		w := open(t, a, start(l, 1, newEpoch(int64(i))))
+		l := logs.Of(a, fmt.Sprintf("live%d", i))
+		w := logs.Open(t, a, logs.Begin(l, 1, logs.Epoch(int64(i))))
 		r := follow(t, far[i%len(far)], l)
 		began := time.Now()
 		write(t, w, 1)
-		eventually(t, "the event comes", func() bool { return r.seq(t) == 2 })
+		logs.Eventually(t, "the event comes", func() bool { return r.seq(t) == 2 })
 		took = append(took, time.Since(began))
-		if err := w.Close(deadline(t)); err != nil {
+		if err := w.Close(logs.Context(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +48,7 @@ func TestTwoOfThreeAway(t *testing.T) {
 	l.goesOn(t, 20)
 	s.Kill9(1)
 	s.Kill9(2)
-	eventually(t, "writes stall and it is said", func() bool { return a.ShardHealth(0).Refuses() && b.ShardHealth(0).Refuses() })
+	logs.Eventually(t, "writes stall and it is said", func() bool { return a.ShardHealth(0).Refuses() && b.ShardHealth(0).Refuses() })
 	for i, r := range l.readers {
 		upTo := r.seq(t)
 		out, last, st := r.w.Pull(nil, nil, protocol.Cursor{Epoch: r.w.Position().Epoch, Seq: upTo - 1}, 0, 1<<20, 0)
@@ -59,6 +60,6 @@ func TestTwoOfThreeAway(t *testing.T) {
 	s.Start(2)
 	s.AwaitReady()
 	l.goesOn(t, 20)
-	eventually(t, "all is well", func() bool { return a.Health().State == journal.HealthOK && b.Health().State == journal.HealthOK })
+	logs.Eventually(t, "all is well", func() bool { return a.Health().State == journal.HealthOK && b.Health().State == journal.HealthOK })
 	l.judge(t, b)
 }

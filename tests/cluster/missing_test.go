@@ -7,17 +7,18 @@ import (
 
 	"rejoin/journal"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // TestMissingStream: a stream that is gone, or the record of the journal, is an
 // error that names it, and nothing is made in its place.
 func TestMissingStream(t *testing.T) {
 	s := harness.NATS(t, 1)
-	closeNode(t, mustConnect(t, config(t, s, "makes")))
+	logs.Close(t, mustConnect(t, config(t, s, "makes")))
 
 	remove(t, s, "J3")
 	var missing *journal.MissingStreamError
-	if _, err := journal.Connect(deadline(t), config(t, s, "again")); !errors.As(err, &missing) || missing.Stream != "J3" {
+	if _, err := journal.Connect(logs.Context(t), config(t, s, "again")); !errors.As(err, &missing) || missing.Stream != "J3" {
 		t.Fatalf("a shard is gone: %v, want *MissingStreamError of J3", err)
 	}
 	if answer := ask(t, s.Addr(0), "$JS.API.STREAM.INFO.J3", ""); !strings.Contains(answer, `"err_code":10059`) {
@@ -26,7 +27,7 @@ func TestMissingStream(t *testing.T) {
 
 	remove(t, s, "KV_cluster")
 	var format *journal.FormatError
-	if _, err := journal.Connect(deadline(t), config(t, s, "again")); !errors.As(err, &format) {
+	if _, err := journal.Connect(logs.Context(t), config(t, s, "again")); !errors.As(err, &format) {
 		t.Fatalf("the record is gone: %v, want *FormatError", err)
 	}
 }
@@ -34,7 +35,7 @@ func TestMissingStream(t *testing.T) {
 // mustConnect is connect without its end.
 func mustConnect(tb testing.TB, cfg journal.RemoteConfig) *journal.Node {
 	tb.Helper()
-	n, err := journal.Connect(deadline(tb), cfg)
+	n, err := journal.Connect(logs.Context(tb), cfg)
 	if err != nil {
 		tb.Fatalf("Connect: %v", err)
 	}
@@ -53,7 +54,7 @@ func remove(tb testing.TB, s *harness.NATSServers, stream string) {
 func TestRefused(t *testing.T) {
 	s := harness.NATS(t, 1, `authorization { user: rejoin, password: secret }`)
 	var refused *journal.RefusedError
-	if _, err := journal.Connect(deadline(t), config(t, s, "nobody")); !errors.As(err, &refused) {
+	if _, err := journal.Connect(logs.Context(t), config(t, s, "nobody")); !errors.As(err, &refused) {
 		t.Errorf("without credentials: %v, want *RefusedError", err)
 	}
 	cfg := config(t, s, "user")
@@ -61,13 +62,13 @@ func TestRefused(t *testing.T) {
 		cfg.URLs[i] = strings.Replace(url, "nats://", "nats://rejoin:secret@", 1)
 	}
 	cfg.Replicas = 3
-	if _, err := journal.Connect(deadline(t), cfg); !errors.As(err, &refused) {
+	if _, err := journal.Connect(logs.Context(t), cfg); !errors.As(err, &refused) {
 		t.Errorf("three replicas of one server: %v, want *RefusedError", err)
 	}
 	cfg.Replicas = 0
 	connect(t, cfg)
 	cfg.Creds = t.TempDir() + "/none"
-	if _, err := journal.Connect(deadline(t), cfg); !errors.As(err, &refused) {
+	if _, err := journal.Connect(logs.Context(t), cfg); !errors.As(err, &refused) {
 		t.Errorf("credentials that are not there: %v, want *RefusedError", err)
 	}
 }
@@ -76,7 +77,7 @@ func TestRefused(t *testing.T) {
 func TestSmallPayload(t *testing.T) {
 	s := harness.NATS(t, 1, "max_payload: 1MB")
 	var refused *journal.RefusedError
-	if _, err := journal.Connect(deadline(t), config(t, s, "n")); !errors.As(err, &refused) || !strings.Contains(err.Error(), "max_payload") {
+	if _, err := journal.Connect(logs.Context(t), config(t, s, "n")); !errors.As(err, &refused) || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("got %v, want *RefusedError about max_payload", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // starter starts a node and kills itself at the step whose number it is given;
@@ -81,7 +82,7 @@ func filledStore(t *testing.T, how string) (dir string) {
 	for k := range sessions {
 		name := "s" + strconv.Itoa(k)
 		ctx := harness.Context(t)
-		w, err := open(ctx, n, logOf(n, name), 1)
+		w, err := n.OpenWriter(ctx, logs.Begin(logs.Of(n, name), 1, logs.Epoch(0)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +98,7 @@ func filledStore(t *testing.T, how string) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	stop(t, n)
+	logs.Close(t, n)
 	return dir
 }
 
@@ -145,7 +146,7 @@ func contents(t *testing.T, how, dir string) map[string]string {
 	if lost != holes {
 		t.Errorf("%d holes, want %d: %v", lost, holes, out)
 	}
-	stop(t, n)
+	logs.Close(t, n)
 	return out
 }
 

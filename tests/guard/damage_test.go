@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 // A case of damage to the store of a killed process.
@@ -143,7 +144,7 @@ func TestDamage(t *testing.T) {
 			for session, seq := range acked {
 				gone, head := read(t, n, session)
 				least := protocol.Seq(seq)
-				if c.keeps > 0 && logOf(n, session).Shard == 0 {
+				if c.keeps > 0 && logs.Of(n, session).Shard == 0 {
 					least = max(least*protocol.Seq(c.keeps)/100, 1)
 				}
 				if head < least {

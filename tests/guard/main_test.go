@@ -15,25 +15,18 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Children{"writer": writer, "starter": starter})
 }
 
-const (
-	patience = 60 * time.Second
-	sessions = 6
-)
+const sessions = 6
 
 // config makes blocks of 4 MB.
 func config(dir string, logger *slog.Logger) journal.Config {
 	return journal.Config{Dir: dir, Durability: journal.Durability{Interval: 500 * time.Millisecond}, Shards: 2, MaxBytes: 48 << 20, Logger: logger}
-}
-
-func logOf(n *journal.Node, session string) journal.Log {
-	k := protocol.Key{Workspace: protocol.DefaultWorkspace, Session: session}
-	return journal.Log{Key: k, Shard: n.ShardOf(k)}
 }
 
 // body is what event i of a session says; its length varies, and it does not pack.
@@ -44,17 +37,6 @@ func body(session string, i uint64) string {
 		pad = strconv.AppendUint(pad, rng.Uint64(), 36)
 	}
 	return fmt.Sprintf(`{"s":%q,"i":%d,"pad":%q}`, session, i, pad)
-}
-
-// open takes over a log; its first event is no body.
-func open(ctx context.Context, n *journal.Node, l journal.Log, run protocol.Run) (*journal.Writer, error) {
-	return n.OpenWriter(ctx, journal.WriterConfig{
-		Log: l, Run: run, Epoch: protocol.NewEpoch(time.Unix(1764500000, 0)),
-		First: func(context.Context, journal.Tail, protocol.Seq) ([]*protocol.Event, error) {
-			return []*protocol.Event{{Source: protocol.SourceBroker, Body: []byte(`{"type":"session_start"}`)}}, nil
-		},
-		Deleted: func(context.Context) (bool, error) { return false, nil },
-	})
 }
 
 // writer writes events of several sessions until it is killed, and says on
@@ -93,7 +75,7 @@ type ack struct {
 }
 
 func write(ctx context.Context, n *journal.Node, name string, told func(uint64)) error {
-	w, err := open(ctx, n, logOf(n, name), 1)
+	w, err := n.OpenWriter(ctx, logs.Begin(logs.Of(n, name), 1, logs.Epoch(0)))
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package guard_test
 
 import (
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rejoin/journal"
+	"rejoin/tests/logs"
 )
 
 // refuses is a start that must fail with those words and change nothing.
 func refuses(t *testing.T, how, dir, says string) {
 	t.Helper()
 	before := names(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := logs.Context(t)
 	n, err := journal.Start(ctx, configFor(how, dir))
 	if err == nil {
-		stop(t, n)
+		logs.Close(t, n)
 		t.Fatal("it starts")
 	}
 	if !strings.Contains(err.Error(), says) {

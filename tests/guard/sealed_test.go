@@ -11,6 +11,7 @@ import (
 
 	"rejoin/journal"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // TestLostKeyFile: the file is gone without which a stream of an encrypted journal
@@ -46,7 +47,7 @@ func TestLostKeyFile(t *testing.T) {
 		kept := filepath.Join(dir, "guard", "J0")
 		n, err := journal.Start(harness.Context(t), configFor(sealed, dir))
 		if err == nil {
-			stop(t, n)
+			logs.Close(t, n)
 		}
 		if err == nil || !strings.Contains(err.Error(), "J0") || !strings.Contains(err.Error(), filepath.Dir(kept)) {
 			t.Fatalf("Start: %v", err)
@@ -74,7 +75,7 @@ func TestLostKeyFile(t *testing.T) {
 		}
 		n, err := journal.Start(harness.Context(t), config(dir, nil))
 		if err == nil {
-			stop(t, n)
+			logs.Close(t, n)
 		}
 		var format *journal.FormatError
 		if !errors.As(err, &format) {

@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // blocksWanted is how many blocks each shard has before its writer is killed.
@@ -145,8 +145,7 @@ func recordAt(block []byte, off int) int {
 // start starts a node that closes with the test.
 func start(t *testing.T, cfg journal.Config) *journal.Node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := logs.Context(t)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
@@ -154,17 +153,8 @@ func start(t *testing.T, cfg journal.Config) *journal.Node {
 	if err != nil {
 		t.Fatalf("Start: %v", err)
 	}
-	t.Cleanup(func() { stop(t, n) })
+	t.Cleanup(func() { logs.Close(t, n) })
 	return n
-}
-
-func stop(t *testing.T, n *journal.Node) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-	defer cancel()
-	if err := n.Close(ctx); err != nil {
-		t.Errorf("Close: %v", err)
-	}
 }
 
 // hole is events from after+1 to before-1 that are not there.
@@ -174,9 +164,8 @@ type hole struct{ after, before protocol.Seq }
 // head.
 func read(t *testing.T, n *journal.Node, session string) (holes []hole, head protocol.Seq) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	l := logOf(n, session)
+	ctx := logs.Context(t)
+	l := logs.Of(n, session)
 	tail, err := n.Tail(ctx, l)
 	if err != nil {
 		t.Fatalf("Tail of %s: %v", session, err)
@@ -228,9 +217,8 @@ func said(damage []journal.Damage, session string) (out []hole) {
 // goesOn appends to a session and restarts the node: what is there stays.
 func goesOn(t *testing.T, cfg journal.Config, n *journal.Node, session string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	w, err := open(ctx, n, logOf(n, session), 2)
+	ctx := logs.Context(t)
+	w, err := n.OpenWriter(ctx, logs.Begin(logs.Of(n, session), 2, logs.Epoch(0)))
 	if err != nil {
 		t.Fatalf("OpenWriter: %v", err)
 	}
@@ -251,7 +239,7 @@ func goesOn(t *testing.T, cfg journal.Config, n *journal.Node, session string) {
 		t.Fatalf("SettleDamage: %v", err)
 	}
 	before, _ := read(t, n, session)
-	stop(t, n)
+	logs.Close(t, n)
 	n = start(t, cfg)
 	if d := n.Damage(); len(d) != 0 {
 		t.Errorf("the next start reports %+v", d)
@@ -260,5 +248,5 @@ func goesOn(t *testing.T, cfg journal.Config, n *journal.Node, session string) {
 	if now != head || fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("%s after a restart: head %d, want %d; holes %v, before %v", session, now, head, after, before)
 	}
-	stop(t, n)
+	logs.Close(t, n)
 }

@@ -10,64 +10,22 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
-const testTimeout = 60 * time.Second
-
-func deadline(tb testing.TB) context.Context {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), testTimeout)
-	tb.Cleanup(cancel)
-	return ctx
-}
-
-// start starts a node that syncs every 20 ms and closes it with the test.
+// start starts a node that syncs every 500 ms and closes it with the test.
 func start(tb testing.TB) *journal.Node {
 	tb.Helper()
-	n, err := journal.Start(deadline(tb), journal.Config{
+	n, err := journal.Start(logs.Context(tb), journal.Config{
 		Dir: tb.TempDir(), Durability: journal.Durability{Interval: 500 * time.Millisecond}, MaxBytes: 4 << 30,
 		Logger: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		tb.Fatalf("Start: %v", err)
 	}
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), testTimeout)
-		defer cancel()
-		if err := n.Close(ctx); err != nil {
-			tb.Errorf("Close: %v", err)
-		}
-	})
+	tb.Cleanup(func() { logs.Close(tb, n) })
 	return n
 }
-
-func logOf(n *journal.Node, session string) journal.Log {
-	k := protocol.Key{Workspace: protocol.DefaultWorkspace, Session: session}
-	return journal.Log{Key: k, Shard: n.ShardOf(k)}
-}
-
-// open takes a log over with a session_start or epoch_start record.
-func open(tb testing.TB, n *journal.Node, l journal.Log, run protocol.Run, epoch protocol.Epoch) *journal.Writer {
-	tb.Helper()
-	w, err := n.OpenWriter(deadline(tb), journal.WriterConfig{
-		Log: l, Run: run, Epoch: epoch,
-		First: func(context.Context, journal.Tail, protocol.Seq) ([]*protocol.Event, error) {
-			return []*protocol.Event{{Source: protocol.SourceBroker, Body: []byte(`{"type":"start"}`)}}, nil
-		},
-		Deleted: func(context.Context) (bool, error) { return false, nil },
-	})
-	if err != nil {
-		tb.Fatalf("OpenWriter: %v", err)
-	}
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), testTimeout)
-		defer cancel()
-		_ = w.Close(ctx) // a test that cares closes it itself
-	})
-	return w
-}
-
-func newEpoch(n int64) protocol.Epoch { return protocol.NewEpoch(time.Unix(1764500000+n, 0)) }
 
 // write appends events one record each, or packed as they come, and waits.
 func write(tb testing.TB, w *journal.Writer, n int, packed bool) {
@@ -77,20 +35,13 @@ func write(tb testing.TB, w *journal.Writer, n int, packed bool) {
 			tb.Fatalf("Append: %v", err)
 		}
 		if !packed {
-			flush(tb, w)
+			logs.Flush(tb, w)
 		}
 	}
-	flush(tb, w)
+	logs.Flush(tb, w)
 }
 
-func flush(tb testing.TB, w *journal.Writer) {
-	tb.Helper()
-	if err := w.Flush(deadline(tb)); err != nil {
-		tb.Fatalf("Flush: %v", err)
-	}
-}
-
-// event names its own seq, so that a reader can check what it got.
+// event is logs.Event with a text, as long as an agent's are.
 func event(seq protocol.Seq) *protocol.Event {
 	return &protocol.Event{TS: 1764500000000, Source: protocol.SourceChild, Body: fmt.Appendf(nil, `{"n":%d,"pad":"%0100d"}`, seq, seq)}
 }

@@ -11,24 +11,25 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 // Proves I-J2. The store refuses what does not fit; nobody ever sees it.
 func TestNothingVisibleThatIsNotStored(t *testing.T) {
-	n, err := journal.Start(deadline(t), journal.Config{
+	n, err := journal.Start(logs.Context(t), journal.Config{
 		Dir: t.TempDir(), Durability: journal.Durability{Interval: 500 * time.Millisecond}, Shards: 1, MaxBytes: 1 << 20,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := n.Close(deadline(t)); err != nil {
+		if err := n.Close(logs.Context(t)); err != nil {
 			t.Error(err)
 		}
 	}()
-	ctx := deadline(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	ctx := logs.Context(t)
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	w := watch(t, n, l)
 	body := make([]byte, 100<<10) // does not compress
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -91,10 +92,10 @@ func (s *stuck) Wake() {
 // can hold; all readers get every event nevertheless.
 func TestLostLiveRecordsAreFound(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	w := watch(t, n, l)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	readers := make([]*reader, 20)
 	for i := range readers {
 		readers[i] = newReader(w, protocol.Cursor{Epoch: wr.Epoch()})
@@ -132,10 +133,10 @@ func TestLostLiveRecordsAreFound(t *testing.T) {
 // gets everything when it comes back.
 func TestSlowReader(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	w := watch(t, n, l)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	slow, fast := newReader(w, protocol.Cursor{Epoch: wr.Epoch()}), newReader(w, protocol.Cursor{Epoch: wr.Epoch()})
 	defer slow.close()
 	defer fast.close()
@@ -154,11 +155,11 @@ func TestSlowReader(t *testing.T) {
 // Proves I-J2. What was acknowledged before a Sync is within its answer.
 func TestSyncLinearises(t *testing.T) {
 	n := start(t)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	var wg sync.WaitGroup
 	for _, name := range []string{"a", "b", "c", "d"} {
-		l := logOf(n, name)
-		wr := open(t, n, l, 1, newEpoch(0))
+		l := logs.Of(n, name)
+		wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 		w := watch(t, n, l)
 		wg.Go(func() {
 			for range 300 {
@@ -184,10 +185,10 @@ func TestSyncLinearises(t *testing.T) {
 // Concurrent Watch and Release of one log neither fail nor leave anything.
 func TestWatchReleaseStorm(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 10, false)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
@@ -211,30 +212,30 @@ func TestWatchReleaseStorm(t *testing.T) {
 
 func TestCloseEndsWatches(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 10, false)
-	w, err := n.Hub().Watch(deadline(t), l)
+	w, err := n.Hub().Watch(logs.Context(t), l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newReader(w, protocol.Cursor{Epoch: wr.Epoch()})
 	h := n.Hub()
-	if err := wr.Close(deadline(t)); err != nil {
+	if err := wr.Close(logs.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Close(deadline(t)); err != nil {
+	if err := n.Close(logs.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-r.bell:
-	case <-deadline(t).Done():
+	case <-logs.Context(t).Done():
 		t.Fatal("not woken by Close")
 	}
-	if _, err := h.Watch(deadline(t), l); !errors.Is(err, journal.ErrClosed) {
+	if _, err := h.Watch(logs.Context(t), l); !errors.Is(err, journal.ErrClosed) {
 		t.Errorf("Watch after Close: %v", err)
 	}
-	if _, err := w.Sync(deadline(t)); err == nil {
+	if _, err := w.Sync(logs.Context(t)); err == nil {
 		t.Error("Sync after Close succeeded")
 	}
 	r.close()
@@ -246,15 +247,15 @@ func TestCloseEndsWatches(t *testing.T) {
 func TestSubscribersShareQuestions(t *testing.T) {
 	const clients, rounds = 200, 5
 	n := start(t)
-	l := logOf(n, "s")
-	w := open(t, n, l, 1, newEpoch(1))
-	keep, err := n.Hub().Watch(deadline(t), l)
+	l := logs.Of(n, "s")
+	w := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(1)))
+	keep, err := n.Hub().Watch(logs.Context(t), l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer keep.Release()
 	before := n.Stats().HubAsked
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	var durable atomic.Uint64
 	for range rounds {
 		var wg sync.WaitGroup

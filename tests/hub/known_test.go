@@ -5,14 +5,15 @@ import (
 
 	"rejoin/journal"
 	"rejoin/tests/harness"
+	"rejoin/tests/logs"
 )
 
 // What a watch has seen of a log is known as long as it is watched, and after that.
 func TestKnownEnds(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "s")
-	epoch := newEpoch(1)
-	w := open(t, n, l, 1, epoch)
+	l := logs.Of(n, "s")
+	epoch := logs.Epoch(1)
+	w := logs.Open(t, n, logs.Begin(l, 1, epoch))
 	write(t, w, 4, false)
 	wants := func(what string, head int) {
 		t.Helper()
@@ -22,7 +23,7 @@ func TestKnownEnds(t *testing.T) {
 		}
 	}
 	wants("nobody has looked", 0)
-	watch, err := n.Hub().Watch(deadline(t), l)
+	watch, err := n.Hub().Watch(logs.Context(t), l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,12 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 func watch(tb testing.TB, n *journal.Node, l journal.Log) *journal.Watch {
 	tb.Helper()
-	w, err := n.Hub().Watch(deadline(tb), l)
+	w, err := n.Hub().Watch(logs.Context(tb), l)
 	if err != nil {
 		tb.Fatalf("Watch: %v", err)
 	}
@@ -21,8 +22,8 @@ func watch(tb testing.TB, n *journal.Node, l journal.Log) *journal.Watch {
 
 func TestReplayThenLive(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 2000, false)
 	w := watch(t, n, l)
 	if p := w.Position(); p.Head != 2001 || p.Floor != 1 || p.Epoch != wr.Epoch() {
@@ -30,11 +31,11 @@ func TestReplayThenLive(t *testing.T) {
 	}
 	r := newReader(w, protocol.Cursor{Epoch: wr.Epoch()})
 	defer r.close()
-	if err := r.upTo(deadline(t), 2001); err != nil {
+	if err := r.upTo(logs.Context(t), 2001); err != nil {
 		t.Fatal(err)
 	}
 	write(t, wr, 5000, true)
-	if err := r.upTo(deadline(t), 7001); err != nil {
+	if err := r.upTo(logs.Context(t), 7001); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,13 +43,13 @@ func TestReplayThenLive(t *testing.T) {
 // A watch of a log that does not exist yet serves it from its first event.
 func TestWatchEmptyLog(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
+	l := logs.Of(n, "a")
 	w := watch(t, n, l)
 	r := newReader(w, protocol.Cursor{})
 	defer r.close()
-	wr := open(t, n, l, 1, newEpoch(0))
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 10, false)
-	if err := r.upTo(deadline(t), 11); err != nil {
+	if err := r.upTo(logs.Context(t), 11); err != nil {
 		t.Fatal(err)
 	}
 	if p := w.Position(); p.Epoch != wr.Epoch() || p.Floor != 1 {
@@ -58,15 +59,15 @@ func TestWatchEmptyLog(t *testing.T) {
 
 func TestRangesBothWays(t *testing.T) {
 	n := start(t)
-	l, other := logOf(n, "a"), logOf(n, "b")
+	l, other := logs.Of(n, "a"), logs.Of(n, "b")
 	other.Shard = l.Shard
-	wr, wo := open(t, n, l, 1, newEpoch(0)), open(t, n, other, 1, newEpoch(1))
+	wr, wo := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0))), logs.Open(t, n, logs.Begin(other, 1, logs.Epoch(1)))
 	for range 300 {
 		write(t, wr, 1, false)
 		write(t, wo, 2, false)
 	}
 	head := wr.Head()
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	if f, err := n.Floor(ctx, l); err != nil || f != 1 {
 		t.Fatalf("Floor = %d, %v", f, err)
 	}
@@ -101,18 +102,18 @@ func TestRangesBothWays(t *testing.T) {
 // A new epoch ends the cursors of the old one; only the new one is read.
 func TestEpochStart(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 100, false)
 	w := watch(t, n, l)
 	old := newReader(w, protocol.Cursor{Epoch: wr.Epoch(), Seq: 90})
 	defer old.close()
-	if err := old.upTo(deadline(t), 101); err != nil {
+	if err := old.upTo(logs.Context(t), 101); err != nil {
 		t.Fatal(err)
 	}
-	next := open(t, n, l, 2, newEpoch(9))
+	next := logs.Open(t, n, logs.Begin(l, 2, logs.Epoch(9)))
 	write(t, next, 100, false)
-	if _, err := w.Sync(deadline(t)); err != nil {
+	if _, err := w.Sync(logs.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	if p := w.Position(); p != (journal.Position{Epoch: next.Epoch(), Floor: 102, Head: 202}) {
@@ -126,10 +127,10 @@ func TestEpochStart(t *testing.T) {
 	}
 	r := newReader(w, protocol.Cursor{Epoch: next.Epoch(), Seq: 101})
 	defer r.close()
-	if err := r.upTo(deadline(t), 202); err != nil {
+	if err := r.upTo(logs.Context(t), 202); err != nil {
 		t.Fatal(err)
 	}
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	if f, err := n.Floor(ctx, l); err != nil || f != 102 {
 		t.Fatalf("Floor = %d, %v", f, err)
 	}
@@ -147,22 +148,22 @@ func TestEpochStart(t *testing.T) {
 // An event over 4 MiB is stored in parts and read as one.
 func TestBigLine(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	w := watch(t, n, l)
 	write(t, wr, 3, false)
 	body := append(append([]byte(`"`), bytes.Repeat([]byte("x"), 9<<20)...), '"')
 	if _, err := wr.Append(&protocol.Event{Source: protocol.SourceChild, Body: body}, nil); err != nil {
 		t.Fatal(err)
 	}
-	flush(t, wr)
+	logs.Flush(t, wr)
 	write(t, wr, 3, false)
 	r := newReader(w, protocol.Cursor{Epoch: wr.Epoch()})
 	defer r.close()
-	if err := r.upTo(deadline(t), 8); err != nil {
+	if err := r.upTo(logs.Context(t), 8); err != nil {
 		t.Fatal(err)
 	}
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	recs, err := n.Read(ctx, l, 4, 1)
 	if err != nil || len(recs) != 1 || recs[0].Base() != 5 || len(recs[0].Line(0)) < 9<<20 {
 		t.Fatalf("Read: %d records, %v", len(recs), err)
@@ -175,11 +176,11 @@ func TestBigLine(t *testing.T) {
 
 func TestPurgeKeepsNewest(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 100, false)
 	w := watch(t, n, l)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	for range 2 {
 		if err := n.Purge(ctx, l); err != nil {
 			t.Fatal(err)

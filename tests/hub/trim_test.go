@@ -6,27 +6,28 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 // floorOf checks that node and watch agree on the floor, and that nothing below
 // it is read.
 func checkFloor(t *testing.T, n *journal.Node, l journal.Log, w *journal.Watch, want protocol.Seq) {
 	t.Helper()
-	if f, err := n.Floor(deadline(t), l); err != nil || f != want {
+	if f, err := n.Floor(logs.Context(t), l); err != nil || f != want {
 		t.Fatalf("floor %d, %v; want %d", f, err, want)
 	}
 	if p := w.Position(); p.Floor != want {
 		t.Errorf("the watch's floor is %d, want %d", p.Floor, want)
 	}
 	if want > 1 {
-		if _, err := n.Read(deadline(t), l, want-2, 1); !errors.Is(err, journal.ErrTrimmed) {
+		if _, err := n.Read(logs.Context(t), l, want-2, 1); !errors.Is(err, journal.ErrTrimmed) {
 			t.Errorf("read of what was trimmed: %v", err)
 		}
-		if _, err := n.Place(deadline(t), l, want-1); !errors.Is(err, journal.ErrTrimmed) {
+		if _, err := n.Place(logs.Context(t), l, want-1); !errors.Is(err, journal.ErrTrimmed) {
 			t.Errorf("place of what was trimmed: %v", err)
 		}
 	}
-	recs, err := n.Read(deadline(t), l, want-1, 1)
+	recs, err := n.Read(logs.Context(t), l, want-1, 1)
 	if err != nil || len(recs) == 0 || recs[0].Base() != want {
 		t.Errorf("read from the floor on: %v", err)
 	}
@@ -34,8 +35,8 @@ func checkFloor(t *testing.T, n *journal.Node, l journal.Log, w *journal.Watch, 
 
 func TestTrim(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 9, false) // 1 to 10, one record each
 	for range 10 {         // 11 to 20 in one record
 		if _, err := wr.Append(event(wr.Head()+1), nil); err != nil {
@@ -45,7 +46,7 @@ func TestTrim(t *testing.T) {
 	wr.EndRecord(wr.Head())
 	write(t, wr, 20, false)
 	w := watch(t, n, l)
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	p, err := n.Place(ctx, l, 15)
 	if err != nil || p.Base > 15 || p.Last < 15 || p.Aligned(15) == (p.Last != 15) {
 		t.Fatalf("place %+v, %v", p, err)
@@ -68,7 +69,7 @@ func TestTrim(t *testing.T) {
 		t.Errorf("trim above the head: %v", err)
 	}
 	write(t, wr, 3, false) // the fence stands
-	if _, err := n.Trim(ctx, logOf(n, "never"), 1); !errors.Is(err, journal.ErrTrimmed) {
+	if _, err := n.Trim(ctx, logs.Of(n, "never"), 1); !errors.Is(err, journal.ErrTrimmed) {
 		t.Errorf("trim of an empty log: %v", err)
 	}
 }
@@ -76,18 +77,18 @@ func TestTrim(t *testing.T) {
 // TestTrimOfEpochsAndParts: an older epoch goes first, an event in parts as a whole.
 func TestTrimOfEpochsAndParts(t *testing.T) {
 	n := start(t)
-	l := logOf(n, "a")
-	ctx := deadline(t)
-	wr := open(t, n, l, 1, newEpoch(0))
+	l := logs.Of(n, "a")
+	ctx := logs.Context(t)
+	wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	write(t, wr, 5, false)
 	closeWriter(t, wr)
-	wr = open(t, n, l, 2, newEpoch(1)) // 7
+	wr = logs.Open(t, n, logs.Begin(l, 2, logs.Epoch(1))) // 7
 	big := &protocol.Event{TS: 1, Source: protocol.SourceChild, Body: append(append([]byte(`"`), make9MiB()...), '"')}
 	write(t, wr, 1, false)
 	if _, err := wr.Append(big, nil); err != nil { // 9
 		t.Fatal(err)
 	}
-	flush(t, wr)
+	logs.Flush(t, wr)
 	write(t, wr, 3, false)
 	w := watch(t, n, l)
 	checkFloorOnly := func(want protocol.Seq) {
@@ -119,7 +120,7 @@ func make9MiB() []byte {
 
 func closeWriter(t *testing.T, w *journal.Writer) {
 	t.Helper()
-	if err := w.Close(deadline(t)); err != nil {
+	if err := w.Close(logs.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,12 +130,12 @@ func closeWriter(t *testing.T, w *journal.Writer) {
 func TestReaderBehindTheFloor(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		n := start(t)
-		l := logOf(n, "a")
-		wr := open(t, n, l, 1, newEpoch(0))
+		l := logs.Of(n, "a")
+		wr := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 		write(t, wr, 20000, true)
 		write(t, wr, 600, false) // the ring holds nothing older
 		w := watch(t, n, l)
-		ctx := deadline(t)
+		ctx := logs.Context(t)
 		r := newReader(w, protocol.Cursor{Epoch: wr.Epoch()})
 		defer r.close()
 		if err := r.upTo(ctx, 10); err != nil {

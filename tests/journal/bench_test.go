@@ -9,6 +9,7 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 // body250 is an event body of 250 bytes, about what agents stream.
@@ -27,7 +28,7 @@ func BenchmarkAppend(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/burst=%d", l.name, burst), func(b *testing.B) {
 				cfg := journal.Config{Dir: b.TempDir(), Durability: l.d, MaxBytes: 8 << 30}
 				n := start(b, cfg)
-				w := open(b, n, writerConfig(logOf(n, "s1"), 1, newEpoch()))
+				w := logs.Open(b, n, logs.Begin(logs.Of(n, "s1"), 1, logs.Epoch(0)))
 				e := &protocol.Event{Source: protocol.SourceChild, Body: body250}
 				ctx := b.Context()
 				b.ReportAllocs()
@@ -72,7 +73,7 @@ func parallel(b *testing.B, d journal.Durability, sessions, batch int) {
 	n := start(b, journal.Config{Dir: b.TempDir(), Durability: d, MaxBytes: 8 << 30})
 	ws := make([]*journal.Writer, sessions)
 	for i := range ws {
-		ws[i] = open(b, n, writerConfig(logOf(n, fmt.Sprintf("s%d", i)), 1, newEpoch()))
+		ws[i] = logs.Open(b, n, logs.Begin(logs.Of(n, fmt.Sprintf("s%d", i)), 1, logs.Epoch(0)))
 	}
 	ctx := b.Context()
 	b.ReportAllocs()

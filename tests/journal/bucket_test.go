@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"rejoin/journal"
+	"rejoin/tests/logs"
 )
 
 func bucket(t *testing.T, n *journal.Node, name string) *journal.Bucket {
 	t.Helper()
-	b, err := n.Bucket(deadline(t), name)
+	b, err := n.Bucket(logs.Context(t), name)
 	if err != nil {
 		t.Fatalf("Bucket(%s): %v", name, err)
 	}
@@ -21,7 +22,7 @@ func bucket(t *testing.T, n *journal.Node, name string) *journal.Bucket {
 func TestBucket(t *testing.T) {
 	dir := t.TempDir()
 	n := start(t, small(t, dir))
-	ctx := deadline(t)
+	ctx := logs.Context(t)
 	b := bucket(t, n, "sessions")
 	bucket(t, n, "starts")
 	if _, err := n.Bucket(ctx, "other"); err == nil {
@@ -63,11 +64,11 @@ func TestBucket(t *testing.T) {
 	if err != nil || r3 <= r2 {
 		t.Fatalf("Create after Delete: %d, %v", r3, err)
 	}
-	stop(t, n)
+	logs.Close(t, n)
 
 	n = start(t, small(t, dir))
 	b = bucket(t, n, "sessions")
-	if e, err := b.Get(deadline(t), "default.s1"); err != nil || string(e.Value) != "3" || e.Revision != r3 {
+	if e, err := b.Get(logs.Context(t), "default.s1"); err != nil || string(e.Value) != "3" || e.Revision != r3 {
 		t.Errorf("Get after a restart: %+v, %v", e, err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -79,7 +80,7 @@ func TestBucket(t *testing.T) {
 
 func TestBucketWatch(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	ctx, cancel := context.WithCancel(deadline(t))
+	ctx, cancel := context.WithCancel(logs.Context(t))
 	b := bucket(t, n, "sessions")
 	for i := range 100 {
 		if _, err := b.Create(ctx, fmt.Sprintf("default.s%d", i), fmt.Append(nil, i)); err != nil {
@@ -132,12 +133,12 @@ func TestBucketWatchStopsEarly(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
 	b := bucket(t, n, "sessions")
 	for i := range 1000 {
-		if _, err := b.Create(deadline(t), fmt.Sprintf("default.s%d", i), nil); err != nil {
+		if _, err := b.Create(logs.Context(t), fmt.Sprintf("default.s%d", i), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 5 {
-		ctx, cancel := context.WithCancel(deadline(t))
+		ctx, cancel := context.WithCancel(logs.Context(t))
 		err := b.Watch(ctx, func(journal.Entry) { cancel() })
 		cancel()
 		if !errors.Is(err, context.Canceled) {
@@ -148,7 +149,7 @@ func TestBucketWatchStopsEarly(t *testing.T) {
 
 func TestBucketWatchEmpty(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	ctx, cancel := context.WithCancel(deadline(t))
+	ctx, cancel := context.WithCancel(logs.Context(t))
 	defer cancel()
 	var got []string
 	err := bucket(t, n, "starts").Watch(ctx, func(e journal.Entry) {

@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"rejoin/journal"
+	"rejoin/tests/logs"
 )
 
 func TestBus(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
 	b := n.Bus()
-	if _, err := b.Request(deadline(t), "worker.w1", nil); !errors.Is(err, journal.ErrNoOwner) {
+	if _, err := b.Request(logs.Context(t), "worker.w1", nil); !errors.Is(err, journal.ErrNoOwner) {
 		t.Errorf("nobody serves: %v, want ErrNoOwner", err)
 	}
 	var held []func([]byte)
@@ -38,12 +39,12 @@ func TestBus(t *testing.T) {
 	}
 	late := make(chan string, 1)
 	go func() {
-		got, err := b.Request(context.WithoutCancel(deadline(t)), "worker.w1", []byte("late"))
+		got, err := b.Request(context.WithoutCancel(logs.Context(t)), "worker.w1", []byte("late"))
 		late <- fmt.Sprint(string(got), err)
 	}()
 	// A reply that is held back delays nobody.
 	for i := range 100 {
-		got, err := b.Request(deadline(t), "worker.w1", fmt.Append(nil, i))
+		got, err := b.Request(logs.Context(t), "worker.w1", fmt.Append(nil, i))
 		if want := fmt.Sprintf("re:%d", i); err != nil || string(got) != want {
 			t.Fatalf("got %q, %v; want %q", got, err, want)
 		}
@@ -53,17 +54,17 @@ func TestBus(t *testing.T) {
 		t.Errorf("late request: %s", got)
 	}
 	big := bytes.Repeat([]byte("x"), 2<<20)
-	if got, err := b.Request(deadline(t), "worker.w1", big); err != nil || len(got) != len(big)+3 {
+	if got, err := b.Request(logs.Context(t), "worker.w1", big); err != nil || len(got) != len(big)+3 {
 		t.Errorf("2 MiB request: %d bytes, %v", len(got), err)
 	}
-	ctx, cancel := context.WithCancel(deadline(t))
+	ctx, cancel := context.WithCancel(logs.Context(t))
 	cancel()
 	if _, err := b.Request(ctx, "worker.w1", []byte("silent")); !errors.Is(err, context.Canceled) {
 		t.Errorf("no answer: %v, want context.Canceled", err)
 	}
 	end()
 	wg.Wait()
-	if _, err := b.Request(deadline(t), "worker.w1", nil); !errors.Is(err, journal.ErrNoOwner) {
+	if _, err := b.Request(logs.Context(t), "worker.w1", nil); !errors.Is(err, journal.ErrNoOwner) {
 		t.Errorf("after stop: %v, want ErrNoOwner", err)
 	}
 	for i := range 100 {
@@ -85,11 +86,11 @@ func TestBusStopsAfterClose(t *testing.T) {
 	}
 	asked := make(chan error, 1)
 	go func() {
-		_, err := b.Request(deadline(t), "worker.w1", nil)
+		_, err := b.Request(logs.Context(t), "worker.w1", nil)
 		asked <- err
 	}()
 	reply := <-replies
-	stop(t, n)
+	logs.Close(t, n)
 	reply([]byte("too late"))
 	end()
 	if err := <-asked; !errors.Is(err, journal.ErrUnavailable) {
@@ -125,7 +126,7 @@ func TestBusNews(t *testing.T) {
 			if s != strconv.Itoa(i) {
 				t.Errorf("got %s, want %d", s, i)
 			}
-		case <-deadline(t).Done():
+		case <-logs.Context(t).Done():
 			t.Fatal("no news")
 		}
 	}
@@ -133,7 +134,7 @@ func TestBusNews(t *testing.T) {
 	if err := b.Publish("changes.a.b", []byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Request(deadline(t), "nobody", nil); !errors.Is(err, journal.ErrNoOwner) { // all before it has arrived
+	if _, err := b.Request(logs.Context(t), "nobody", nil); !errors.Is(err, journal.ErrNoOwner) { // all before it has arrived
 		t.Fatal(err)
 	}
 	select {
@@ -141,7 +142,7 @@ func TestBusNews(t *testing.T) {
 		t.Errorf("%s after stop", s)
 	default:
 	}
-	if n.Close(deadline(t)) != nil || !errors.Is(b.Publish("changes.a.b", nil), journal.ErrUnavailable) {
+	if n.Close(logs.Context(t)) != nil || !errors.Is(b.Publish("changes.a.b", nil), journal.ErrUnavailable) {
 		t.Error("news of a closed node")
 	}
 }

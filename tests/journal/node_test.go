@@ -14,34 +14,35 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 func TestRestartKeepsEverything(t *testing.T) {
 	dir := t.TempDir()
 	var want []string
 	var l journal.Log
-	epoch := newEpoch()
+	epoch := logs.Epoch(0)
 	var instance string
 	for run := protocol.Run(1); run <= 3; run++ {
 		n := start(t, small(t, dir))
-		l = logOf(n, "s1")
+		l = logs.Of(n, "s1")
 		if run == 1 {
 			instance = n.Instance()
 		}
 		if n.Instance() != instance || n.UncleanBoot() || n.BootID() == "" {
 			t.Errorf("instance %s (want %s), unclean %v, boot id %q", n.Instance(), instance, n.UncleanBoot(), n.BootID())
 		}
-		cfg := writerConfig(l, run, "")
+		cfg := logs.Begin(l, run, "")
 		if run == 1 {
 			cfg.Epoch = epoch
 		}
-		w := open(t, n, cfg)
+		w := logs.Open(t, n, cfg)
 		if w.Epoch() != epoch {
 			t.Errorf("run %d: epoch %s, want %s", run, w.Epoch(), epoch)
 		}
 		appendEvents(t, w, 0, 300)
 		closeWriter(t, w)
-		want = append(want, `{"type":"session_start"}`)
+		want = append(want, logs.FirstBody)
 		for i := range 300 {
 			want = append(want, fmt.Sprintf(`{"n":%d}`, i))
 		}
@@ -49,7 +50,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatalf("run %d: %d events, want %d, or they differ", run, len(got), len(want))
 		}
-		stop(t, n)
+		logs.Close(t, n)
 	}
 }
 
@@ -57,7 +58,7 @@ func TestStartRefusesMissingStream(t *testing.T) {
 	for _, name := range []string{"J3", "KV_sessions"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			stop(t, start(t, small(t, dir)))
+			logs.Close(t, start(t, small(t, dir)))
 			gone := filepath.Join(dir, "jetstream", "$G", "streams", name)
 			if err := os.RemoveAll(gone); err != nil {
 				t.Fatal(err)
@@ -78,18 +79,18 @@ func TestStartMendsDescription(t *testing.T) {
 		t.Run(fmt.Sprintf("copied=%v", copied), func(t *testing.T) {
 			dir := t.TempDir()
 			n := start(t, small(t, dir))
-			l := logOf(n, "s1")
-			w := open(t, n, writerConfig(l, 1, newEpoch()))
+			l := logs.Of(n, "s1")
+			w := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 			appendEvents(t, w, 0, 50)
 			closeWriter(t, w)
-			b, err := n.Bucket(deadline(t), "sessions")
+			b, err := n.Bucket(logs.Context(t), "sessions")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.Create(deadline(t), "default.s1", []byte(`{"id":"s1"}`)); err != nil {
+			if _, err := b.Create(logs.Context(t), "default.s1", []byte(`{"id":"s1"}`)); err != nil {
 				t.Fatal(err)
 			}
-			stop(t, n)
+			logs.Close(t, n)
 			for _, name := range []string{fmt.Sprintf("J%d", l.Shard), "SNAP", "KV_sessions"} {
 				stream := filepath.Join(dir, "jetstream", "$G", "streams", name)
 				if err := os.WriteFile(filepath.Join(stream, "meta.inf"), []byte("rubbish"), 0o600); err != nil {
@@ -106,16 +107,16 @@ func TestStartMendsDescription(t *testing.T) {
 				if got := readAll(t, n, l); len(got) != 51 {
 					t.Errorf("%d events, want 51", len(got))
 				}
-				if b, err = n.Bucket(deadline(t), "sessions"); err != nil {
+				if b, err = n.Bucket(logs.Context(t), "sessions"); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := b.Get(deadline(t), "default.s1"); err != nil {
+				if _, err := b.Get(logs.Context(t), "default.s1"); err != nil {
 					t.Errorf("Get: %v", err)
 				}
 				if d := n.Damage(); len(d) != 1 || len(d[0].Streams) != 3 || len(d[0].Sessions) != 0 {
 					t.Errorf("damage %+v", d)
 				}
-				stop(t, n)
+				logs.Close(t, n)
 			}
 		})
 	}
@@ -123,7 +124,7 @@ func TestStartMendsDescription(t *testing.T) {
 
 func refusesMissing(t *testing.T, dir, name, path string) {
 	t.Helper()
-	_, err := journal.Start(deadline(t), small(t, dir))
+	_, err := journal.Start(logs.Context(t), small(t, dir))
 	var missing *journal.MissingStreamError
 	if !errors.As(err, &missing) || missing.Stream != name || missing.Dir != path {
 		t.Fatalf("Start: %v, want *MissingStreamError of %s in %s", err, name, path)
@@ -138,7 +139,7 @@ func refusesMissing(t *testing.T, dir, name, path string) {
 // A crash between the two writes of DATA/format is finished by the next start.
 func TestFirstStartIsFinished(t *testing.T) {
 	dir := t.TempDir()
-	stop(t, start(t, small(t, dir)))
+	logs.Close(t, start(t, small(t, dir)))
 	format := filepath.Join(dir, "format")
 	b, err := os.ReadFile(format)
 	if err != nil {
@@ -156,7 +157,7 @@ func TestFirstStartIsFinished(t *testing.T) {
 	if after, err := os.ReadFile(format); err != nil || !bytes.Equal(after, b) {
 		t.Errorf("format %s, want %s (%v)", after, b, err)
 	}
-	stop(t, n)
+	logs.Close(t, n)
 }
 
 func TestStartRefusesNewerLayout(t *testing.T) {
@@ -164,7 +165,7 @@ func TestStartRefusesNewerLayout(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "format"), []byte(`{"layout":2,"shards":8,"ready":true,"expect":[]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := journal.Start(deadline(t), small(t, dir))
+	_, err := journal.Start(logs.Context(t), small(t, dir))
 	var format *journal.FormatError
 	if !errors.As(err, &format) {
 		t.Fatalf("Start: %v, want *FormatError", err)
@@ -177,7 +178,7 @@ func TestStartRefusesNewerLayout(t *testing.T) {
 func TestSecondServerIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	n := start(t, small(t, dir))
-	_, err := journal.Start(deadline(t), small(t, dir))
+	_, err := journal.Start(logs.Context(t), small(t, dir))
 	var locked *journal.LockedError
 	if !errors.As(err, &locked) || locked.PID != os.Getpid() || locked.Dir != dir {
 		t.Fatalf("Start: %v, want *LockedError of %d", err, os.Getpid())
@@ -185,13 +186,13 @@ func TestSecondServerIsRefused(t *testing.T) {
 	if want := fmt.Sprintf("data directory %s is in use by process %d", dir, os.Getpid()); err.Error() != want {
 		t.Errorf("message %q, want %q", err, want)
 	}
-	stop(t, n)
-	stop(t, start(t, small(t, dir)))
+	logs.Close(t, n)
+	logs.Close(t, start(t, small(t, dir)))
 }
 
 func TestFileModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "data")
-	stop(t, start(t, small(t, dir)))
+	logs.Close(t, start(t, small(t, dir)))
 	for name, want := range map[string]os.FileMode{".": 0o700, "format": 0o600, "boot": 0o600, "instance": 0o600, "lock": 0o600} {
 		fi, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || fi.Mode().Perm() != want {
@@ -203,7 +204,7 @@ func TestFileModes(t *testing.T) {
 // The server listens nowhere: the process has no socket at all.
 func TestNoSocket(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	w := open(t, n, writerConfig(logOf(n, "s1"), 1, newEpoch()))
+	w := logs.Open(t, n, logs.Begin(logs.Of(n, "s1"), 1, logs.Epoch(0)))
 	appendEvents(t, w, 0, 10)
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -216,15 +217,15 @@ func TestNoSocket(t *testing.T) {
 		}
 	}
 	closeWriter(t, w)
-	stop(t, n)
+	logs.Close(t, n)
 }
 
 func TestCloseLeavesNoGoroutines(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	w := open(t, n, writerConfig(logOf(n, "s1"), 1, newEpoch()))
+	w := logs.Open(t, n, logs.Begin(logs.Of(n, "s1"), 1, logs.Epoch(0)))
 	appendEvents(t, w, 0, 10)
 	closeWriter(t, w)
-	stop(t, n)
+	logs.Close(t, n)
 	if left := leaked(); left != "" {
 		t.Errorf("left after Close:\n%s", left)
 	}
@@ -233,18 +234,18 @@ func TestCloseLeavesNoGoroutines(t *testing.T) {
 // Close ends a writer that was left open: no call of it hangs.
 func TestCloseEndsWriters(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	cfg := writerConfig(logOf(n, "s1"), 1, newEpoch())
+	cfg := logs.Begin(logs.Of(n, "s1"), 1, logs.Epoch(0))
 	cfg.Failed = func(err error) { t.Errorf("Failed(%v)", err) }
-	w := open(t, n, cfg)
+	w := logs.Open(t, n, cfg)
 	appendEvents(t, w, 0, 10)
-	stop(t, n)
-	if _, err := w.Append(event(1), nil); !errors.Is(err, journal.ErrClosed) {
+	logs.Close(t, n)
+	if _, err := w.Append(logs.Event(1), nil); !errors.Is(err, journal.ErrClosed) {
 		t.Errorf("Append: %v, want ErrClosed", err)
 	}
-	if _, err := n.OpenWriter(deadline(t), writerConfig(logOf(n, "s2"), 1, newEpoch())); !errors.Is(err, journal.ErrClosed) {
+	if _, err := n.OpenWriter(logs.Context(t), logs.Begin(logs.Of(n, "s2"), 1, logs.Epoch(0))); !errors.Is(err, journal.ErrClosed) {
 		t.Errorf("OpenWriter: %v, want ErrClosed", err)
 	}
-	if err := n.Close(deadline(t)); err != nil {
+	if err := n.Close(logs.Context(t)); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
 }
@@ -252,7 +253,7 @@ func TestCloseEndsWriters(t *testing.T) {
 // An unclean boot is reported until it is settled, whatever stops in between.
 func TestUncleanBootUntilSettled(t *testing.T) {
 	dir := t.TempDir()
-	stop(t, start(t, small(t, dir)))
+	logs.Close(t, start(t, small(t, dir)))
 	lost := `{"bootId":"00000000-0000-0000-0000-000000000000","clean":false,"durability":"20ms"}`
 	if err := os.WriteFile(filepath.Join(dir, "boot"), []byte(lost), 0o600); err != nil {
 		t.Fatal(err)
@@ -267,7 +268,7 @@ func TestUncleanBootUntilSettled(t *testing.T) {
 				t.Fatalf("SettleBoot: %v, still unclean: %v", err, n.UncleanBoot())
 			}
 		}
-		stop(t, n)
+		logs.Close(t, n)
 	}
 	if n := start(t, small(t, dir)); n.UncleanBoot() {
 		t.Error("reported after SettleBoot")
@@ -281,8 +282,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"max bytes":    {Dir: t.TempDir(), MaxBytes: -1},
 		"not possible": {Dir: "/dev/null/x"},
 	} {
-		if n, err := journal.Start(deadline(t), cfg); err == nil {
-			stop(t, n)
+		if n, err := journal.Start(logs.Context(t), cfg); err == nil {
+			logs.Close(t, n)
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -321,14 +322,14 @@ func TestKillKeepsAcknowledged(t *testing.T) {
 				t.Fatalf("child said %q: %v", acked, err)
 			}
 			n := start(t, small(t, dir))
-			tail, err := n.Tail(deadline(t), logOf(n, "s1"))
+			tail, err := n.Tail(logs.Context(t), logs.Of(n, "s1"))
 			if err != nil || tail.Head < seq || tail.Epoch != epoch || n.UncleanBoot() {
 				t.Errorf("tail %+v, %v, unclean %v; acknowledged up to %d of %s", tail, err, n.UncleanBoot(), seq, epoch)
 			}
-			if got := readAll(t, n, logOf(n, "s1")); len(got) < int(seq) {
+			if got := readAll(t, n, logs.Of(n, "s1")); len(got) < int(seq) {
 				t.Errorf("%d events readable, %d acknowledged", len(got), seq)
 			}
-			stop(t, n)
+			logs.Close(t, n)
 		})
 	}
 }
@@ -343,7 +344,7 @@ func appendUntilKilled(t *testing.T, dir string) {
 	cfg := small(t, dir)
 	cfg.Durability = d
 	n := start(t, cfg)
-	w := open(t, n, writerConfig(logOf(n, "s1"), 1, newEpoch()))
+	w := logs.Open(t, n, logs.Begin(logs.Of(n, "s1"), 1, logs.Epoch(0)))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := 0; ctx.Err() == nil; i++ {
@@ -351,7 +352,7 @@ func appendUntilKilled(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 		var seq protocol.Seq
-		_, err := w.Append(event(i), func(err error) {
+		_, err := w.Append(logs.Event(protocol.Seq(i)), func(err error) {
 			if err == nil {
 				fmt.Println(w.Durable(), w.Epoch())
 			}

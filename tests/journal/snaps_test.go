@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rejoin/journal"
+	"rejoin/tests/logs"
 )
 
 func random(n int) []byte {
@@ -24,8 +25,8 @@ func random(n int) []byte {
 
 func TestSnaps(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	s, ctx := n.Snaps(), deadline(t)
-	a, b := logOf(n, "a"), logOf(n, "ab")
+	s, ctx := n.Snaps(), logs.Context(t)
+	a, b := logs.Of(n, "a"), logs.Of(n, "ab")
 	want := map[string][]byte{"1": {}, "20": random(1000), "l0": random(4 << 20), "300": random(4<<20 + 1), "9": random(13 << 20)}
 	for name, data := range want {
 		if err := s.Put(ctx, a, name, random(10)); err != nil {
@@ -77,11 +78,11 @@ func TestSnaps(t *testing.T) {
 func TestOldDirectoryGainsSnaps(t *testing.T) {
 	dir := t.TempDir()
 	n := start(t, small(t, dir))
-	l := logOf(n, "s")
-	w := open(t, n, writerConfig(l, 1, newEpoch()))
+	l := logs.Of(n, "s")
+	w := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
 	appendEvents(t, w, 0, 10)
 	closeWriter(t, w)
-	stop(t, n)
+	logs.Close(t, n)
 	format := filepath.Join(dir, "format")
 	b, err := os.ReadFile(format)
 	if err != nil {
@@ -99,18 +100,18 @@ func TestOldDirectoryGainsSnaps(t *testing.T) {
 	if after, err := os.ReadFile(format); err != nil || !bytes.Equal(after, b) {
 		t.Errorf("format %s, want %s (%v)", after, b, err)
 	}
-	if err := n.Snaps().Put(deadline(t), l, "1", []byte("x")); err != nil {
+	if err := n.Snaps().Put(logs.Context(t), l, "1", []byte("x")); err != nil {
 		t.Error(err)
 	}
 	if bodies := readAll(t, n, l); len(bodies) != 11 {
 		t.Errorf("%d events", len(bodies))
 	}
-	stop(t, n)
+	logs.Close(t, n)
 	n = start(t, small(t, dir))
-	if got, err := n.Snaps().Get(deadline(t), l, "1"); err != nil || string(got) != "x" {
+	if got, err := n.Snaps().Get(logs.Context(t), l, "1"); err != nil || string(got) != "x" {
 		t.Errorf("after a restart: %q, %v", got, err)
 	}
-	stop(t, n)
+	logs.Close(t, n)
 	if err := os.RemoveAll(snap); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"rejoin/journal"
 	"rejoin/protocol"
+	"rejoin/tests/logs"
 )
 
 // lastLine reads n lines and returns the last of them.
@@ -29,16 +30,16 @@ func lastLine(r io.Reader, n int) string {
 // had acknowledged stays.
 func TestFenceBetweenWriters(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	l := logOf(n, "s1")
+	l := logs.Of(n, "s1")
 	failed := make(chan error, 1)
-	cfg := writerConfig(l, 1, newEpoch())
+	cfg := logs.Begin(l, 1, logs.Epoch(0))
 	cfg.Failed = func(err error) { failed <- err }
-	w1 := open(t, n, cfg)
+	w1 := logs.Open(t, n, cfg)
 	appendEvents(t, w1, 0, 50)
 
-	w2 := open(t, n, writerConfig(l, 2, ""))
+	w2 := logs.Open(t, n, logs.Begin(l, 2, ""))
 	told := make(chan error, 1)
-	if _, err := w1.Append(event(99), func(err error) { told <- err }); err != nil {
+	if _, err := w1.Append(logs.Event(99), func(err error) { told <- err }); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []chan error{told, failed} {
@@ -47,7 +48,7 @@ func TestFenceBetweenWriters(t *testing.T) {
 			if !errors.Is(err, journal.ErrFenced) {
 				t.Errorf("old writer: %v, want ErrFenced", err)
 			}
-		case <-deadline(t).Done():
+		case <-logs.Context(t).Done():
 			t.Fatal("the old writer was not told")
 		}
 	}
@@ -55,7 +56,7 @@ func TestFenceBetweenWriters(t *testing.T) {
 	if got := readAll(t, n, l); len(got) != 102 || strings.Contains(strings.Join(got, ""), `{"n":99}{"n":50}`) {
 		t.Errorf("%d events, want 102", len(got))
 	}
-	if _, err := n.OpenWriter(deadline(t), writerConfig(l, 2, "")); !errors.Is(err, journal.ErrFenced) {
+	if _, err := n.OpenWriter(logs.Context(t), logs.Begin(l, 2, "")); !errors.Is(err, journal.ErrFenced) {
 		t.Errorf("the same run again: %v, want ErrFenced", err)
 	}
 }
@@ -64,16 +65,16 @@ func TestFenceBetweenWriters(t *testing.T) {
 // is in the log once, in order. Proves I-J3 under races.
 func TestFenceUnderLoad(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	l := logOf(n, "s1")
+	l := logs.Of(n, "s1")
 	var mu sync.Mutex
 	acked := map[string]bool{}
 	var wg sync.WaitGroup
 	for run := protocol.Run(1); run <= 12; run++ {
-		cfg := writerConfig(l, run, "")
+		cfg := logs.Begin(l, run, "")
 		if run == 1 {
-			cfg.Epoch = newEpoch()
+			cfg.Epoch = logs.Epoch(0)
 		}
-		w := open(t, n, cfg)
+		w := logs.Open(t, n, cfg)
 		wg.Go(func() {
 			for i := range 100000 {
 				body := fmt.Sprintf(`"%d/%d"`, run, i)
@@ -92,12 +93,12 @@ func TestFenceUnderLoad(t *testing.T) {
 				}
 			}
 		})
-		eventually(t, "some events of this run", func() bool { return w.Durable() > w.Head()-w.Head()/2 || w.Durable() > 200 })
+		logs.Eventually(t, "some events of this run", func() bool { return w.Durable() > w.Head()-w.Head()/2 || w.Durable() > 200 })
 	}
 	wg.Wait()
-	eventually(t, "the log at rest", func() bool {
-		a, err := n.Tail(deadline(t), l)
-		b, err2 := n.Tail(deadline(t), l)
+	logs.Eventually(t, "the log at rest", func() bool {
+		a, err := n.Tail(logs.Context(t), l)
+		b, err2 := n.Tail(logs.Context(t), l)
 		return err == nil && err2 == nil && a == b
 	})
 	seen := map[string]int{}
@@ -119,9 +120,9 @@ func TestFenceUnderLoad(t *testing.T) {
 // Lines of several MiB are stored whole, between small ones.
 func TestLargeEvents(t *testing.T) {
 	n := start(t, small(t, t.TempDir()))
-	l := logOf(n, "s1")
-	w := open(t, n, writerConfig(l, 1, newEpoch()))
-	want := []string{`{"type":"session_start"}`}
+	l := logs.Of(n, "s1")
+	w := logs.Open(t, n, logs.Begin(l, 1, logs.Epoch(0)))
+	want := []string{logs.FirstBody}
 	for i, size := range []int{10, 3 << 20, 10, 5 << 20, 9 << 20, 10} {
 		body := `"` + strings.Repeat(string(rune('a'+i)), size) + `"`
 		want = append(want, body)
@@ -147,15 +148,15 @@ func TestFullShard(t *testing.T) {
 	cfg := small(t, t.TempDir())
 	cfg.Shards, cfg.MaxBytes = 1, 4<<20
 	n := start(t, cfg)
-	hog, victim := logOf(n, "hog"), logOf(n, "victim")
-	w := open(t, n, writerConfig(victim, 1, newEpoch()))
-	h := open(t, n, writerConfig(hog, 1, newEpoch()))
+	hog, victim := logs.Of(n, "hog"), logs.Of(n, "victim")
+	w := logs.Open(t, n, logs.Begin(victim, 1, logs.Epoch(0)))
+	h := logs.Open(t, n, logs.Begin(hog, 1, logs.Epoch(0)))
 	noise := []byte(`"` + noise(60<<10) + `"`)
 	for i := 0; ; i++ {
 		if _, err := h.Append(&protocol.Event{Body: noise}, nil); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "an outcome", func() bool { return h.Durable() == h.Head() || h.Stalled() })
+		logs.Eventually(t, "an outcome", func() bool { return h.Durable() == h.Head() || h.Stalled() })
 		if h.Durable() < h.Head() {
 			break // full
 		}
@@ -167,11 +168,11 @@ func TestFullShard(t *testing.T) {
 	if _, err := w.Append(&protocol.Event{Body: noise}, func(err error) { told <- err }); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Stalled", w.Stalled)
+	logs.Eventually(t, "Stalled", w.Stalled)
 	if w.Durable() != 1 {
 		t.Errorf("durable %d while full", w.Durable())
 	}
-	if err := n.Purge(deadline(t), hog); err != nil {
+	if err := n.Purge(logs.Context(t), hog); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -179,10 +180,10 @@ func TestFullShard(t *testing.T) {
 		if err != nil || w.Durable() != 2 {
 			t.Errorf("after the purge: %v, durable %d", err, w.Durable())
 		}
-	case <-deadline(t).Done():
+	case <-logs.Context(t).Done():
 		t.Fatal("the writer did not go on")
 	}
-	eventually(t, "not Stalled", func() bool { return !w.Stalled() })
+	logs.Eventually(t, "not Stalled", func() bool { return !w.Stalled() })
 	if got := readAll(t, n, victim); len(got) != 2 {
 		t.Errorf("%d events of the victim, want 2", len(got))
 	}
@@ -208,11 +209,11 @@ func TestLimitFollowsConfig(t *testing.T) {
 	for round, limit := range []int64{1 << 20, 8 << 20} {
 		cfg.MaxBytes = limit
 		n := start(t, cfg)
-		wc := writerConfig(logOf(n, "s1"), protocol.Run(round+1), "")
+		wc := logs.Begin(logs.Of(n, "s1"), protocol.Run(round+1), "")
 		if round == 0 {
-			wc.Epoch = newEpoch()
+			wc.Epoch = logs.Epoch(0)
 		}
-		w := open(t, n, wc)
+		w := logs.Open(t, n, wc)
 		big := []byte(`"` + noise(400<<10) + `"`)
 		stored := 0
 		for range 8 {
@@ -224,9 +225,9 @@ func TestLimitFollowsConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ctx, cancel := context.WithCancel(deadline(t))
+		ctx, cancel := context.WithCancel(logs.Context(t))
 		if round == 0 {
-			eventually(t, "full", w.Stalled)
+			logs.Eventually(t, "full", w.Stalled)
 			cancel()
 		}
 		err := w.Close(ctx)
@@ -234,7 +235,7 @@ func TestLimitFollowsConfig(t *testing.T) {
 		if full := round == 0; full != errors.Is(err, journal.ErrClosed) || full == (stored == 8) {
 			t.Errorf("limit %d: %d stored, Close: %v", limit, stored, err)
 		}
-		stop(t, n)
+		logs.Close(t, n)
 	}
 }
 
@@ -247,7 +248,7 @@ func TestOpenWriterChecksNames(t *testing.T) {
 		{Key: protocol.Key{Workspace: "default", Session: "a"}, Shard: 8},
 		{Key: protocol.Key{Workspace: "default", Session: "a"}, Shard: -1},
 	} {
-		if _, err := n.OpenWriter(deadline(t), writerConfig(l, 1, newEpoch())); err == nil {
+		if _, err := n.OpenWriter(logs.Context(t), logs.Begin(l, 1, logs.Epoch(0))); err == nil {
 			t.Errorf("%+v: no error", l)
 		}
 	}
