@@ -90,6 +90,15 @@ func (s *split) desk() *broker.Broker {
 	return b
 }
 
+// awaitServes waits until a broker answers what a desk asks.
+func (s *split) awaitServes(desk *broker.Broker) {
+	s.tb.Helper()
+	harness.Eventually(s.tb, "a broker serves", func() bool {
+		e, ok := protocol.AsError(desk.Stop(s.ctx, admin, "nobody", 0))
+		return ok && e.Reason == protocol.ReasonSessionNotFound
+	})
+}
+
 func (s *split) run(more func(*broker.Config), node *journal.Node, cfg broker.Config) (*broker.Broker, func()) {
 	s.tb.Helper()
 	cfg.Logger = s.logger()
@@ -821,10 +830,7 @@ func TestNamesThatAreNone(t *testing.T) {
 	s := newSplit(t)
 	b, _ := s.broker(nil)
 	d := s.desk()
-	harness.Eventually(t, "the broker serves", func() bool {
-		e, ok := protocol.AsError(d.Stop(s.ctx, admin, "nobody", 0))
-		return ok && e.Reason == protocol.ReasonSessionNotFound
-	})
+	s.awaitServes(d)
 	for _, id := range []string{"*", ">", " ", "..", "a.b", "é", "a\x00b"} {
 		for _, at := range []*broker.Broker{b, d} {
 			_, resumed := at.Resume(s.ctx, admin, id, "", nil)
@@ -872,10 +878,7 @@ func TestBrokerRequestsMax(t *testing.T) {
 	w := s.worker("w1", "1", 64, nil)
 	s.awaitWorkers(b, 1)
 	d := s.desk()
-	harness.Eventually(t, "the broker serves", func() bool {
-		e, ok := protocol.AsError(d.Stop(s.ctx, admin, "nobody", 0))
-		return ok && e.Reason == protocol.ReasonSessionNotFound
-	})
+	s.awaitServes(d)
 	hold := make(chan struct{})
 	w.setHold(hold)
 	var wg sync.WaitGroup
