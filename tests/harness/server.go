@@ -309,6 +309,30 @@ func (s *Server) Says(texts ...string) {
 	}
 }
 
+// lastWord is what a server logs last when it ends in order.
+const lastWord = "msg=stopped"
+
+// Hides ends the server in order and fails the test when the log has one of those
+// texts anywhere: while it ran a line could still be on its way.
+func (s *Server) Hides(texts ...string) {
+	s.tb.Helper()
+	if code := s.Term(); code != 0 {
+		s.tb.Errorf("the server ended with status %d", code)
+	}
+	b, err := os.ReadFile(s.LogPath)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if !strings.Contains(string(b), lastWord) {
+		s.tb.Fatalf("the log does not tell of the end\n%s", s.LogTail())
+	}
+	for _, text := range texts {
+		if strings.Contains(string(b), text) {
+			s.tb.Errorf("the log has %q", text)
+		}
+	}
+}
+
 func (s *Server) cleanup() {
 	if s.cmd != nil && s.Alive() {
 		_ = s.cmd.Process.Signal(syscall.SIGCONT) // a test that failed may have stopped it
@@ -317,7 +341,10 @@ func (s *Server) cleanup() {
 		}
 	}
 	b, err := os.ReadFile(s.LogPath)
-	if races := Races(string(b)); err == nil && len(races) > 0 {
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // it may never have run
+		s.tb.Error(err)
+	}
+	if races := Races(string(b)); len(races) > 0 {
 		s.tb.Errorf("the race detector spoke in the server\n%s", strings.Join(races, "\n"))
 	}
 	if s.tb.Failed() {
