@@ -86,6 +86,7 @@ type presence struct {
 	moving   bool
 	told     drain         // what the entry in the bucket says of it
 	changed  chan struct{} // closed when told may have changed
+	unheard  chan struct{} // nil while heartbeats go through; closed when they do again
 }
 
 // drain is what a worker says of taking no new sessions.
@@ -151,8 +152,9 @@ func (p *presence) bounded(d time.Duration) time.Duration {
 func (p *presence) step(ctx context.Context) error {
 	if p.clock()-p.since >= protocol.WorkerFreezeAfter {
 		if p.frozen.CompareAndSwap(false, true) {
-			p.log.Warn("no heartbeat goes through: sessions that could be started elsewhere are stopped")
+			p.log.Warn("no heartbeat goes through: sessions that could be started elsewhere are stopped, the output of all waits")
 		}
+		p.silence()
 		p.charges.freeze()
 	}
 	if err := p.refresh(ctx); err != nil {
@@ -261,6 +263,10 @@ func (p *presence) write(ctx context.Context, left bool) error {
 	p.told = says
 	close(p.changed)
 	p.changed = make(chan struct{})
+	if p.unheard != nil {
+		close(p.unheard)
+		p.unheard = nil
+	}
 	p.mu.Unlock()
 	return nil
 }

@@ -427,6 +427,51 @@ func TestFreezeAndContinue(t *testing.T) {
 	})
 }
 
+// While no heartbeat goes through, output waits and commands are refused, of sessions
+// too that nobody starts elsewhere; no answer about a frozen session is waited for.
+func TestLogsWaitWhileUnheard(t *testing.T) {
+	inBubble(t, func(s *stage) {
+		s.begin()
+		log := heard{&fakeLog{}, s.p}
+		room := func(ctx context.Context) chan error {
+			got := make(chan error, 1)
+			go func() { got <- log.WaitRoom(ctx) }()
+			synctest.Wait()
+			return got
+		}
+		s.bucket.set(func() { s.bucket.away = true })
+		s.pass(protocol.WorkerFreezeAfter - time.Nanosecond)
+		if err := <-room(s.t.Context()); err != nil || log.Health().Refuses() {
+			s.t.Errorf("before it is unheard: %v, %v", err, log.Health())
+		}
+		s.pass(time.Nanosecond)
+		ctx, cancel := context.WithCancel(s.t.Context())
+		given, waits := room(ctx), room(s.t.Context())
+		cancel()
+		if err := <-given; !errors.Is(err, context.Canceled) {
+			s.t.Errorf("what is left of an ended child: %v", err)
+		}
+		if h := log.Health(); !h.Refuses() || h.Err() == nil {
+			s.t.Errorf("unheard: %v", h)
+		}
+		s.pass(protocol.WorkerLostAfter)
+		select {
+		case err := <-waits:
+			s.t.Errorf("output goes on while unheard: %v", err)
+			return
+		default:
+		}
+		s.charges.mu.Lock()
+		s.charges.fails = 1 << 30
+		s.charges.mu.Unlock()
+		s.bucket.set(func() { s.bucket.away = false })
+		s.pass(protocol.HeartbeatEvery + 2*beatAgain)
+		if err := <-waits; err != nil || log.Health().Refuses() || !s.p.away() {
+			s.t.Errorf("heard again: %v, %v, away %v", err, log.Health(), s.p.away())
+		}
+	})
+}
+
 // What counts is when the entry was sent: brokers may have seen it at once.
 func TestFreezeAfterASlowAnswer(t *testing.T) {
 	inBubble(t, func(s *stage) {

@@ -120,6 +120,13 @@ func newWorker(cfg Config, reg Registry, p places) (*Worker, error) {
 	if cfg.Presence != nil {
 		w.owner = protocol.OwnerName(cfg.ID, string(protocol.NewEpoch(cfg.Now())))
 		w.presence = newPresence(&cfg, w.owner, p.workers, w, w.log)
+		w.places.open = func(ctx context.Context, c journal.WriterConfig) (appender, error) {
+			a, err := p.open(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			return heard{a, w.presence}, nil
+		}
 	}
 	return w, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -20,6 +21,8 @@ type Proxy struct {
 	stalls chan struct{} // not nil: nothing passes until it is closed
 	mark   []byte        // StallAt: what a client says last
 	passed chan struct{} // closed when it has
+	bad    [][]byte      // StallLinks: what stalls the link that says it
+	caught chan struct{} // closed when one has
 	closed bool
 }
 
@@ -27,6 +30,7 @@ type Proxy struct {
 type link struct {
 	near, far *net.TCPConn
 	held      bool          // HalfOpen: far stays until over; under the proxy's mu
+	stalls    chan struct{} // StallLinks: nothing passes until it is closed; under the proxy's mu
 	over      chan struct{} // closed by reset
 	once      sync.Once
 }
@@ -71,9 +75,9 @@ func (p *Proxy) start(l *link) {
 		return
 	}
 	p.links[l] = true
-	p.running.Go(func() { p.carry(l.far, l.near) })
+	p.running.Go(func() { p.carry(l, l.far, l.near) })
 	p.running.Go(func() {
-		p.carry(l.near, l.far)
+		p.carry(l, l.near, l.far)
 		if p.holds(l) {
 			<-l.over
 		}
@@ -92,11 +96,11 @@ func (p *Proxy) holds(l *link) bool {
 }
 
 // carry copies until either side ends; then dst is told that no more comes.
-func (p *Proxy) carry(dst, src *net.TCPConn) {
+func (p *Proxy) carry(l *link, dst, src *net.TCPConn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)
-		p.wait()
+		p.wait(l, buf[:n])
 		p.look(buf[:n])
 		if n > 0 {
 			if _, werr := dst.Write(buf[:n]); werr != nil {
@@ -113,12 +117,23 @@ func (p *Proxy) carry(dst, src *net.TCPConn) {
 	}
 }
 
-func (p *Proxy) wait() {
+// wait returns when b, which came over l, may pass.
+func (p *Proxy) wait(l *link, b []byte) {
 	p.mu.Lock()
-	stalls := p.stalls
+	if l.stalls == nil && slices.ContainsFunc(p.bad, func(mark []byte) bool { return bytes.Contains(b, mark) }) {
+		l.stalls = make(chan struct{})
+		select {
+		case <-p.caught:
+		default:
+			close(p.caught)
+		}
+	}
+	all, one := p.stalls, l.stalls
 	p.mu.Unlock()
-	if stalls != nil {
-		<-stalls
+	for _, stalls := range []chan struct{}{all, one} {
+		if stalls != nil {
+			<-stalls
+		}
 	}
 }
 
@@ -192,10 +207,30 @@ func (p *Proxy) StallAt(mark string) <-chan struct{} {
 	return p.passed
 }
 
+// StallLinks stalls, until Flow, every link on which one side says one of the marks,
+// those that come later too: it does not pass, and other links go on. The channel is
+// closed when the first one is stalled. A mark is found where it is sent at once.
+func (p *Proxy) StallLinks(marks ...string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bad, p.caught = nil, make(chan struct{})
+	for _, mark := range marks {
+		p.bad = append(p.bad, []byte(mark))
+	}
+	return p.caught
+}
+
 // Flow ends a Stall.
 func (p *Proxy) Flow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.bad = nil
+	for l := range p.links {
+		if l.stalls != nil {
+			close(l.stalls)
+			l.stalls = nil
+		}
+	}
 	if p.stalls != nil {
 		close(p.stalls)
 		p.stalls = nil

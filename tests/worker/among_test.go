@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"rejoin/journal"
 	"rejoin/protocol"
 	"rejoin/tests/harness"
 	"rejoin/worker"
@@ -225,5 +228,60 @@ func TestStopOfACutOffWorker(t *testing.T) {
 	}
 	if left := harness.Marked(m.dir); len(left) != 0 {
 		t.Errorf("processes are left: %v", left)
+	}
+}
+
+// TestOwnerThatOnlyWrites: a worker whose heartbeats do not go through, and whose records
+// do, stops writing before brokers call it lost, so that a takeover which is always
+// slower than the next record ends. Proves I-B2 and I-J3.
+func TestOwnerThatOnlyWrites(t *testing.T) {
+	harness.Covers(t, "I-B2", "I-J3", "I-W2")
+	f := newFleet(t)
+	m := f.join("w1", nil)
+	taken := m.begin("taken", protocol.RestartNever, harness.ChildArgv("ticker")...)
+	stays := m.begin("stays", protocol.RestartNever, harness.ChildArgv("ticker")...)
+	taken.awaitChild(`{"n":1}`)
+	pid := taken.record().PID
+	m.mute()
+	f.grant(taken.key)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w, err := f.node.OpenWriter(ctx, journal.WriterConfig{
+		Log: taken.log, Run: 2,
+		First: func(ctx context.Context, tail journal.Tail, _ protocol.Seq) ([]*protocol.Event, error) {
+			harness.Within(time.Second, func() bool { // as long as the former owner needs for one more
+				now, err := f.node.Tail(ctx, taken.log)
+				return err != nil || now.Head > tail.Head
+			})
+			return []*protocol.Event{{Source: protocol.SourceBroker, Body: []byte(`{"type":"session_interrupted","reason":"worker_lost"}`)}}, nil
+		},
+		Deleted: func(context.Context) (bool, error) { return false, nil },
+	})
+	if err != nil {
+		t.Fatalf("the takeover does not end: %v", err)
+	}
+	if err := w.Close(harness.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	other := protocol.Run(99) // refused before it is looked at
+	if r := stays.send("c", `1`, &protocol.Expect{Run: &other}); reasonOf(r) != protocol.ReasonJournalUnavailable || !r.Error.Retryable {
+		t.Errorf("a command meanwhile: %+v", r)
+	}
+	f.giveUp("w1")
+	m.mend()
+
+	eventually(t, "the child of the session that was taken is dead", func() bool { return !harness.Living(pid) })
+	before := len(stays.events())
+	eventually(t, "the other one goes on", func() bool { return len(stays.events()) > before+100 })
+	for i, e := range stays.events()[1:] {
+		if want := fmt.Sprintf(`{"n":%d}`, i+1); string(e.Body) != want {
+			t.Fatalf("event %d is %s, want %s", e.Seq, e.Body, want)
+		}
+	}
+	if got := taken.events(); typeOf(got[len(got)-1]) != "session_interrupted" {
+		t.Errorf("events after the takeover: %v", types(got))
+	}
+	if rec := stays.record(); rec.Run != 1 || rec.Owner != m.owner {
+		t.Errorf("record: %+v", rec)
 	}
 }

@@ -158,6 +158,7 @@ func (f *fleet) grant(k protocol.Key) {
 // node is the broker's: requests come from there.
 type member struct {
 	*host
+	id    string
 	link  *harness.Proxy
 	stats func() worker.Stats
 	ended chan error // what Run returned, once
@@ -167,7 +168,7 @@ type member struct {
 // one may have children at a time: it takes what is below the process for its own.
 func (f *fleet) join(id string, more func(*worker.Config)) *member {
 	f.tb.Helper()
-	m := &member{link: harness.NewProxy(f.tb, f.servers.Addr(0)), ended: make(chan error, 1)}
+	m := &member{id: id, link: harness.NewProxy(f.tb, f.servers.Addr(0)), ended: make(chan error, 1)}
 	m.host = &host{tb: f.tb, dir: f.tb.TempDir(), node: f.node, reg: f.reg}
 	node := f.connect(journal.RemoteConfig{URLs: []string{"nats://" + m.link.Addr()}, Name: id, Dir: m.dir})
 	reg, err := broker.OpenRegistry(harness.Context(f.tb), node)
@@ -222,6 +223,10 @@ func (m *member) begin(id, restart string, argv ...string) *sess {
 
 // cut takes the worker's link away, until mend.
 func (m *member) cut() { m.link.Stall() }
+
+// mute takes only that connection of the worker away which leads to the buckets:
+// heartbeats do not go through, records and commands do.
+func (m *member) mute() { <-m.link.StallLinks("HPUB $KV.", `"name":"`+m.id+`-kv"`) }
 
 // mend gives the link back: what was on its way arrives first.
 func (m *member) mend() { m.link.Flow() }

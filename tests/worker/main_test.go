@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"rejoin/tests/harness"
 )
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 		"sleeper":  sleeper,
 		"stderr":   stderrFlood,
 		"flood":    flood,
+		"ticker":   ticker,
 		"env":      env,
 		"spawner":  spawner,
 		"server":   server,
@@ -195,6 +197,18 @@ func flood([]string) int {
 		if _, err := fmt.Fprintf(out, "{\"n\":%d,\"t\":\"%s%d\"}\n", i, line, i*7919); err != nil {
 			return 1
 		}
+	}
+}
+
+// ticker prints numbers, a hundred a second.
+func ticker([]string) int {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for i := 1; ; i++ {
+		if _, err := fmt.Printf("{\"n\":%d}\n", i); err != nil {
+			return 1
+		}
+		<-tick.C
 	}
 }
 
