@@ -20,8 +20,9 @@ const (
 	headerExpected = "Nats-Expected-Last-Subject-Sequence"
 	headerStatus   = "Status"
 
-	statusEnd      = "204" // end of a batch
-	statusNotFound = "404"
+	statusEnd          = "204" // end of a batch
+	statusNotFound     = "404"
+	statusNoResponders = "503"
 )
 
 // replicaTimeout is how long any replica of a cluster may take; its leader has

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -137,7 +136,12 @@ func (n *Node) publish(ctx context.Context, subject string, data []byte, expect 
 	if n.pubs.attempt > 0 && len(data) <= protocol.RecordBytesMax {
 		patience = n.pubs.attempt
 	}
-	return storeMsg(ctx, n.pub, n.pubs, patience, &nats.Msg{Subject: subject, Data: data, Header: expecting(expect)})
+	f, err := n.flights.take(n.pub)
+	if err != nil {
+		return 0, err
+	}
+	defer n.flights.give(f)
+	return f.store(ctx, n.pubs, patience, subject, data, expect)
 }
 
 // expecting is the header of a message that is stored only where the newest one of
@@ -159,20 +163,7 @@ func storeMsg(ctx context.Context, nc *nats.Conn, r *reach, patience time.Durati
 	if err != nil {
 		return 0, inWords(err)
 	}
-	var ack struct {
-		Error *apiError `json:"error"`
-		Seq   uint64    `json:"seq"`
-	}
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("read acknowledgement: %w", err)
-	}
-	if ack.Error != nil {
-		return 0, ack.Error
-	}
-	if ack.Seq == 0 {
-		return 0, errors.New("acknowledgement without a sequence")
-	}
-	return ack.Seq, nil
+	return stored(reply.Data)
 }
 
 // unavailable turns an error of NATS into ErrUnavailable, unless ctx has ended.

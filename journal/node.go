@@ -105,9 +105,10 @@ type Node struct {
 
 	snapFresh freshness
 
-	turns []*turnstile // one per shard
-	rd    *reader
-	hub   *Hub
+	turns   []*turnstile // one per shard
+	flights flights      // on pub
+	rd      *reader
+	hub     *Hub
 
 	counters counters
 
