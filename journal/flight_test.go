@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -137,5 +138,40 @@ func TestFlightsBounded(t *testing.T) {
 	}
 	if held := len(n.flights.free); held == 0 || held > turnsPerShard {
 		t.Errorf("%d flights, want 1 to %d", held, turnsPerShard)
+	}
+}
+
+// plainAck takes nothing that a decoder of JSON would read differently.
+func FuzzPlainAck(f *testing.F) {
+	for _, seed := range []string{
+		`{"stream":"S","seq":7}`, `{"stream":"S","seq":7,"duplicate":true}`, `{"stream":"S","seq":0}`, `{"stream":"S","seq":-1}`, `{"stream":"S","seq":+1}`,
+		`{"stream":"S","seq":18446744073709551615}`, `{"stream":"S","seq":18446744073709551616}`, `{"stream":"a\\","seq":7}`, `{"stream":"S","seq":1_0}`,
+		`{"error":{"code":400},"stream":"S","seq":7}`, `{"stream":"S","seq":}`, ``, `{"stream":"`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		pos, ok := plainAck(data)
+		if !ok {
+			return
+		}
+		var ack struct {
+			Error  json.RawMessage `json:"error"`
+			Stream string          `json:"stream"`
+			Seq    uint64          `json:"seq"`
+		}
+		if err := json.Unmarshal(data, &ack); err != nil || ack.Error != nil || ack.Seq != pos || pos == 0 {
+			t.Errorf("%q is read as %d, a decoder says %+v, %v", data, pos, ack, err)
+		}
+	})
+}
+
+func BenchmarkStored(b *testing.B) {
+	ack := []byte(`{"stream":"RJ_00","seq":1234567}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if pos, err := stored(ack); pos != 1234567 || err != nil {
+			b.Fatal(pos, err)
+		}
 	}
 }
