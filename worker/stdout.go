@@ -16,6 +16,11 @@ import (
 // (/proc/sys/fs/pipe-max-size).
 const pipeBytesMax = 1 << 20
 
+// stdoutBufferBytes is what one read takes of what a child prints: a burst of some
+// dozen lines. A child is a process, next to which this is little; through the 512
+// bytes of an idle connection such a burst came two lines at a time.
+const stdoutBufferBytes = 16 << 10
+
 // stdout turns what a child prints into events, in order: I-W2. It reads no
 // faster than the journal takes it (WaitRoom), until noWait says that what is
 // left is finite.
@@ -35,7 +40,7 @@ type stdout struct {
 func (s *session) newStdout(life context.Context) *stdout {
 	room, noWait := context.WithCancel(life)
 	return &stdout{
-		s: s, lines: protocol.NewLineReader(s.child.stdout, s.w.cfg.EventBytesMax, 0), json: s.adapter.JSONLines(), first: true,
+		s: s, lines: protocol.NewLineReader(s.child.stdout, s.w.cfg.EventBytesMax, stdoutBufferBytes), json: s.adapter.JSONLines(), first: true,
 		room: room, noWait: noWait, left: pipeBytesMax + 2*s.w.cfg.EventBytesMax,
 	}
 }
