@@ -88,11 +88,10 @@ func (q *Queue) Close(within time.Duration) bool {
 func (q *Queue) run() {
 	defer close(q.done)
 	p := pen{cfg: q.cfg, lost: &q.lost}
-	for {
-		lines, missed, more := q.next()
-		if !more {
-			return
-		}
+	for more := true; more; {
+		var lines []byte
+		var missed uint64
+		lines, missed, more = q.next()
 		p.missed += missed
 		p.put(lines)
 		q.written(lines)
@@ -100,7 +99,8 @@ func (q *Queue) run() {
 }
 
 // next waits for lines, or without any for the number of those that were left out
-// behind the last ones.
+// behind the last ones. That is the end of a queue that is closed, however much is
+// logged meanwhile.
 func (q *Queue) next() (lines []byte, missed uint64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +112,7 @@ func (q *Queue) next() (lines []byte, missed uint64, more bool) {
 		return lines, 0, true
 	}
 	missed, q.missed, q.full = q.missed, 0, false
-	return nil, missed, missed > 0
+	return nil, missed, !q.closed
 }
 
 // written gives the buffer back.

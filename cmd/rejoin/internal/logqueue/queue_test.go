@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +154,32 @@ func TestCloseOfALogThatNobodyReads(t *testing.T) {
 			t.Errorf("the log has %q", g)
 		}
 	})
+}
+
+// echo is a log whose every line has something logged, until it is quiet.
+type echo struct {
+	q     *Queue
+	quiet atomic.Bool
+	wrote atomic.Int64
+}
+
+func (e *echo) Write(p []byte) (int, error) {
+	if !e.quiet.Load() {
+		_, _ = e.q.Write([]byte("more\n")) // it never fails
+	}
+	e.wrote.Add(1)
+	return len(p), nil
+}
+
+// A queue that is closed ends, however much is logged.
+func TestCloseWhileSomethingLogsWithoutEnd(t *testing.T) {
+	e := &echo{}
+	defer e.quiet.Store(true)
+	e.q = Open(Config{To: e, Missed: missed})
+	log(t, e.q, line(1))
+	if !e.q.Close(time.Second) {
+		t.Errorf("it goes on: %d writes", e.wrote.Load())
+	}
 }
 
 // disk fails as it is told.
