@@ -39,6 +39,7 @@ type Broker struct {
 
 	ready  chan struct{} // closed by Recover
 	opened sync.Once     // for ready
+	loaded bool          // registry and roster are in memory: open's
 
 	mu      sync.Mutex
 	deleted map[int]func(protocol.Key) // OnDeleted

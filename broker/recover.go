@@ -205,9 +205,11 @@ func (b *Broker) freeOrphanStarts(ctx context.Context) error {
 	return nil
 }
 
-// open opens the buckets and loads the registry into memory, once.
+// open opens the buckets and loads the registry into memory, once. After an error
+// nothing counts as loaded: the next call begins again. Recover and Run call it, one
+// after the other.
 func (b *Broker) open(ctx context.Context) error {
-	if _, err := b.registry.open(); err == nil {
+	if b.loaded {
 		return nil
 	}
 	sessions, err := b.node.Bucket(ctx, protocol.BucketSessions)
@@ -235,6 +237,7 @@ func (b *Broker) open(ctx context.Context) error {
 	if err := b.registry.load(ctx, b.registry.take, b.unreadable); err != nil {
 		return fmt.Errorf("load the registry: %w", err)
 	}
+	b.loaded = true
 	return nil
 }
 

@@ -201,12 +201,15 @@ func (b *Broker) launch(ctx context.Context, rec *protocol.SessionRecord) (proto
 func (b *Broker) abandon(ctx context.Context, rec *protocol.SessionRecord, cause error) error {
 	ctx, done := b.work(ctx, abortTimeout)
 	defer done()
-	tail, err := b.node.Tail(ctx, logOf(rec))
+	var tail journal.Tail
+	var err error
 	if errors.Is(cause, errNoAnswer) {
 		if _, err := b.haltOwner(ctx, rec, protocol.GraceDefault); err != nil {
 			return err
 		}
 		tail, err = b.tailOf(ctx, rec, 0) // it may have been written, and a server not know it
+	} else {
+		tail, err = b.node.Tail(ctx, logOf(rec))
 	}
 	if err != nil {
 		return err

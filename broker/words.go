@@ -59,6 +59,9 @@ func (w *words) exit(e *protocol.Exit) *protocol.Exit {
 	if key.signaled {
 		key.signal = *e.Signal
 	}
+	if len(key.signal)+len(key.reason)+len(key.detail) > wordBytesMax {
+		return e
+	}
 	if known, ok := w.exits[key]; ok {
 		return known
 	}

@@ -47,6 +47,18 @@ func TestWordsAreShared(t *testing.T) {
 	}
 }
 
+// What is long is not kept for those that are to come.
+func TestLongExitsAreNotKept(t *testing.T) {
+	var w words
+	long := func(n int) *protocol.Exit { return &protocol.Exit{Reason: "x", Detail: strings.Repeat("x", n-1)} }
+	for n, want := range map[int]int{wordBytesMax: 1, wordBytesMax + 1: 0} {
+		w = words{}
+		if e := long(n); w.exit(e) != e || len(w.exits) != want {
+			t.Errorf("%d bytes: %d exits are kept", n, len(w.exits))
+		}
+	}
+}
+
 func TestExitsThatDifferAreNotShared(t *testing.T) {
 	var w words
 	zero, one, kill := 0, 1, "SIGKILL"

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -505,5 +506,45 @@ func TestWaitsForRecovery(t *testing.T) {
 	wg.Wait()
 	if info := <-got; info.State != "interrupted" {
 		t.Errorf("info: %+v", info)
+	}
+}
+
+// ends is a log that ends something when it is told of an error.
+type ends struct {
+	slog.Handler
+	end func()
+}
+
+func (e ends) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		e.end()
+	}
+	return e.Handler.Handle(ctx, r)
+}
+
+// TestRecoverBrokenOff: a registry that was read in part counts as not read.
+func TestRecoverBrokenOff(t *testing.T) {
+	w := newWorld(t)
+	w.start(false)
+	bucket, err := w.node.Bucket(w.ctx, protocol.BucketSessions)
+	if err == nil {
+		_, err = bucket.Create(w.ctx, "default.first", []byte("not a record"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := w.startSession(broker.StartParams{}).ID
+	w.kill()
+	part, end := context.WithCancel(w.ctx)
+	w.more = func(c *broker.Config) { c.Logger = slog.New(ends{c.Logger.Handler(), end}) }
+	w.boot()
+	if err := w.broker.Recover(part); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Recover: %v", err)
+	}
+	if err := w.broker.Recover(w.ctx); err != nil {
+		t.Fatalf("Recover again: %v", err)
+	}
+	if info, err := w.broker.Info(w.ctx, admin, id); err != nil || info.State != "interrupted" {
+		t.Errorf("info: %+v, %v", info, err)
 	}
 }
