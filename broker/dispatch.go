@@ -24,8 +24,9 @@ const (
 var errNoAnswer = errors.New("broker: the worker did not answer")
 
 // ask sends a request to a worker and returns its reply. Errors: journal.ErrNoOwner
-// when no such worker serves, reply.Error, errNoAnswer when nothing is known: in time,
-// or because the worker is found to be no more.
+// when no such worker serves, or it is known to be no more: nobody was asked;
+// reply.Error; errNoAnswer when nothing is known: in time, or because the worker is found
+// to be no more meanwhile.
 func (b *Broker) ask(
 	ctx context.Context, worker string, timeout time.Duration, req protocol.WorkerRequest,
 ) (protocol.WorkerReply, error) {
@@ -37,6 +38,9 @@ func (b *Broker) ask(
 	defer cancel()
 	if b.roster != nil {
 		defer b.roster.whenGone(worker, cancel)()
+		if b.roster.absent(ctx, worker) {
+			return protocol.WorkerReply{}, journal.ErrNoOwner
+		}
 	}
 	answer, err := b.node.Bus().Request(ctx, protocol.WorkerSubject(worker), data)
 	if errors.Is(err, journal.ErrNoOwner) {

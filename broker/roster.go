@@ -108,7 +108,8 @@ type attendant struct {
 
 // whenGone calls f, at most once, when an owner is called lost from now on, or another
 // life follows it: what it was asked is not answered any more. One that leaves in order
-// answers first. F must not block; forget ends it.
+// answers first, and an entry that is removed says nothing: its worker writes it again,
+// or is called lost. F must not block; forget ends it.
 func (r *roster) whenGone(owner string, f func()) (forget func()) {
 	a := &attendant{owner, f}
 	r.mu.Lock()
@@ -125,12 +126,30 @@ func (r *roster) tellGone() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for a := range r.attending {
-		m, ok := r.all[protocol.WorkerOf(a.owner)]
-		if ok && (m.entry.Owner != a.owner || m.entry.Lost) {
+		if r.gone(a.owner) {
 			delete(r.attending, a)
 			a.gone()
 		}
 	}
+}
+
+// gone reports whether an owner is called lost, or another life has followed it. Mu is
+// held.
+func (r *roster) gone(owner string) bool {
+	m, ok := r.all[protocol.WorkerOf(owner)]
+	return ok && (m.entry.Owner != owner || m.entry.Lost)
+}
+
+// absent reports whether an owner is gone already. The copy in memory may be older than
+// the registry's word of the owner, and a lost one may be back: the bucket decides, and
+// where it does not answer the owner is asked.
+func (r *roster) absent(ctx context.Context, owner string) bool {
+	known := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.gone(owner)
+	}
+	return known() && r.refresh(ctx, protocol.WorkerOf(owner)) == nil && known()
 }
 
 func (r *roster) takeCanary(e journal.Entry) error {

@@ -824,6 +824,67 @@ func TestWorkerGoesWithACommand(t *testing.T) {
 	}
 }
 
+// TestWorkerIsGoneBeforeACommand: who is known to be no more is not asked, so that a
+// command is refused at once and clearly; one that is back is asked.
+func TestWorkerIsGoneBeforeACommand(t *testing.T) {
+	for name, change := range map[string]func(*protocol.WorkerEntry){
+		"called lost":  func(e *protocol.WorkerEntry) { e.Lost, e.Version = true, "gone" },
+		"another life": func(e *protocol.WorkerEntry) { e.Owner, e.Version = protocol.OwnerName("w1", "2"), "gone" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSplit(t)
+			b, halt := s.broker(nil)
+			w1 := s.worker("w1", "1", 64, nil)
+			s.awaitWorkers(b, 1)
+			d := s.desk()
+			s.awaitWorkers(d, 1)
+			id := s.start(b, broker.StartParams{}).ID
+			halt() // nobody settles the session
+			var asked atomic.Int32
+			over := make(chan struct{})
+			defer close(over)
+			w1.setRefuse(func(protocol.WorkerRequest) *protocol.WorkerReply {
+				if asked.Add(1) == 1 {
+					return nil
+				}
+				<-over // it serves, and does not answer
+				return &protocol.WorkerReply{NotOwner: true}
+			})
+			send := func() error {
+				_, err := d.Command(s.ctx, admin, id, protocol.CommandInput{Command: protocol.RawJSON(`1`)})
+				return err
+			}
+			w1.quiet()
+			was := w1.entry
+			w1.write(change)
+			w1.write(func(e *protocol.WorkerEntry) { *e = was }) // which the desk may have seen or not
+			if err := send(); err != nil || asked.Load() != 1 {
+				t.Fatalf("a command for one that is back: %v, asked %d times", err, asked.Load())
+			}
+			w1.write(change)
+			harness.Eventually(t, "the desk knows", func() bool {
+				all, err := d.Workers(s.ctx, admin)
+				return err == nil && len(all) == 1 && all[0].Version == "gone"
+			})
+			late := time.NewTimer(protocol.DispatchTimeout)
+			defer late.Stop()
+			answer := make(chan error, 1)
+			go func() { answer <- send() }()
+			select {
+			case err := <-answer:
+				if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
+					t.Errorf("not retryable: %+v", e)
+				}
+			case <-late.C:
+				t.Fatal("the command waits for nobody")
+			}
+			if n := asked.Load(); n != 1 {
+				t.Errorf("asked %d times", n)
+			}
+		})
+	}
+}
+
 // TestNamesThatAreNone: what is no session id names no session, for every request, and
 // is nobody's fault.
 func TestNamesThatAreNone(t *testing.T) {
