@@ -3,7 +3,7 @@
 # each a process of its own. Needs Go and its module proxy, from a clean clone on.
 #
 #   deploy/local-cluster.sh [--data-dir DIR] [--token T | --token-file F] [--listen URL]
-#                           [--listen-b URL] [--nats-port N] [--config F] [flags of the gateways]
+#                           [--listen-b URL] [--nats-port N] [--config F] [flags of serve]
 #
 #   --data-dir DIR    where everything is kept (default ~/.local/share/rejoin-cluster): a folder
 #                     and NAME.pid per process, log/NAME.log, token, nats/ as `rejoin nats-config` writes it
@@ -12,11 +12,17 @@
 #   --listen-b URL    of gateway-b (default tcp://127.0.0.1:9810; a free port where --listen was given)
 #   --nats-port N     the servers listen on N, N+1, N+2, and 2000 above (default: free ones, kept)
 #   --config F        configuration file of every role
-#   --allow-argv, --env-allow N go to the brokers, --max-event-bytes N and --cgroups M to the workers,
-#   everything else to both gateways. REJOIN_BIN and NATS_SERVER_BIN name binaries instead of building.
+#   of `rejoin serve` it takes, and hands
+#     to every role   --log-format, --log-level
+#     to the brokers  --allow-argv, --env-allow
+#     to the workers  --capacity, --cgroups, --label, --max-event-bytes
+#     to the gateways --auth-timeout, --insecure, --max-request-bytes, --no-auth, --tls-cert,
+#                     --tls-client-ca, --tls-key, --tokens, --write-timeout
+#   REJOIN_BIN and NATS_SERVER_BIN name binaries instead of building.
 #
-# It says where the gateways are once every role is ready. A process that ends is told, the others
-# go on. SIGTERM or SIGINT ends all of them in order.
+# It says where the gateways are once every role is ready; where one is not within two minutes it says
+# which, and ends. A process that ends later is told, the others go on. SIGTERM or SIGINT ends all of
+# them in order.
 set -euo pipefail
 set -m # each process in a group of its own: Ctrl-C is for this script alone
 
@@ -24,31 +30,34 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 dir=${XDG_DATA_HOME:-$HOME/.local/share}/rejoin-cluster
 listen_a=() listen_b='' nats_port='' all=() auth=() brokers=() workers=() gateways=()
 while [ $# -gt 0 ]; do
-  flag=$1
+  flag=$1 words=2
   case $flag in
     --help | -h) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --*=*) shift; set -- "${flag%%=*}" "${flag#*=}" "$@"; continue ;;
-    --allow-argv) brokers+=("$1"); shift; continue ;;
-    --no-auth) auth+=("$1"); shift; continue ;;
-    --insecure) gateways+=("$1"); shift; continue ;;
+    --allow-argv | --no-auth | --insecure) words=1 ;;
   esac
-  [ $# -ge 2 ] || { echo "$0: $flag needs a value" >&2; exit 2; }
+  given=("${@:1:words}")
   case $flag in
-    --data-dir) dir=$2 ;;
-    --token | --token-file) auth+=("$1" "$2") ;;
-    --listen) listen_a+=(--listen "$2") ;;
-    --listen-b) listen_b=$2 ;;
-    --nats-port)
-      [[ $2 =~ ^[0-9]{1,5}$ ]] || { echo "$0: --nats-port needs a number, not $2" >&2; exit 2; }
-      nats_port=$2
+    --data-dir) dir=${2-} ;;
+    --listen) listen_a+=("${given[@]}") ;;
+    --listen-b) listen_b=${2-} ;;
+    --nats-port) nats_port=${2-} ;;
+    --token | --token-file | --no-auth) auth+=("${given[@]}") ;;
+    --config | --log-format | --log-level) all+=("${given[@]}") ;;
+    --allow-argv | --env-allow) brokers+=("${given[@]}") ;;
+    --capacity | --cgroups | --label | --max-event-bytes) workers+=("${given[@]}") ;;
+    --auth-timeout | --insecure | --max-request-bytes | --tls-cert | --tls-client-ca | --tls-key | --tokens | --write-timeout)
+      gateways+=("${given[@]}")
       ;;
-    --config) all+=(--config "$2") ;;
-    --env-allow) brokers+=("$1" "$2") ;;
-    --max-event-bytes | --cgroups) workers+=("$1" "$2") ;;
-    *) gateways+=("$1" "$2") ;;
+    *) echo "$0: $flag is none of this script's flags: see --help" >&2; exit 2 ;;
   esac
-  shift 2
+  [ $# -ge $words ] || { echo "$0: $flag needs a value" >&2; exit 2; }
+  shift $words
 done
+if [[ $nats_port && ! $nats_port =~ ^[0-9]{1,5}$ ]]; then
+  echo "$0: --nats-port needs a number, not $nats_port" >&2
+  exit 2
+fi
 if [ ${#listen_a[@]} -eq 0 ]; then
   listen_a=(--listen tcp://127.0.0.1:9800)
   listen_b=${listen_b:-tcp://127.0.0.1:9810}
@@ -114,21 +123,26 @@ role() { # NAME ROLE FLAGS...
     ${all[@]+"${all[@]}"} "$@"
 }
 
-# await waits until processes are ready, or ends everything when one does not start.
+# await waits until processes are ready, or ends everything when one ends before or is not within two minutes.
 await() { # NAME...
-  local name
+  local name other
   for name in "$@"; do
     until [ -s "$dir/$name.ready" ]; do
-      if ! kill -0 "${pids[$name]}" 2>/dev/null; then
-        echo "$name did not start:" >&2
-        tail -n 5 "$dir/log/$name.log" >&2
-        finish
-        exit 1
-      fi
+      for other in "${!pids[@]}"; do
+        kill -0 "${pids[$other]}" 2>/dev/null || give_up "$other" "did not start"
+      done
+      [ $SECONDS -lt "$limit" ] || give_up "$name" "is not ready after two minutes"
       sleep 0.05 &
       wait $! || true
     done
   done
+}
+
+give_up() { # NAME WHY
+  echo "$1 $2:" >&2
+  tail -n 5 "$dir/log/$1.log" >&2
+  finish
+  exit 1
 }
 
 # end sends a signal to processes, by the beginning of their names, and waits for them.
@@ -162,6 +176,7 @@ finish() { # children end first, and clients still see it; the journal goes last
 }
 trap 'finish; exit 0' TERM INT
 
+limit=$((SECONDS + 120))
 for p in 0 1 2; do
   launch "nats-$p" "$nats_server" -c "$dir/nats/127-0-0-1-$((nats_port + p))/nats.conf"
 done
