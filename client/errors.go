@@ -74,9 +74,23 @@ func (e *RPCError) Resolved() (by, outcome string) {
 	return d.ResolvedBy, d.Outcome
 }
 
+// Next tells behind which event a log can be read, where the request was refused
+// because that is not so at the place it asked for.
+func (e *RPCError) Next() (after protocol.Seq, ok bool) {
+	switch d := e.data(); {
+	case d.Next != nil:
+		return *d.Next, true
+	case d.Reason == protocol.ReasonTrimmed && d.Floor > 0:
+		return d.Floor - 1, true
+	}
+	return 0, false
+}
+
 type errorData struct {
 	Reason    protocol.Reason `json:"reason"`
 	Retryable bool            `json:"retryable"`
+	Floor     protocol.Seq    `json:"floor"`
+	Next      *protocol.Seq   `json:"next"`
 
 	ResolvedBy string `json:"resolvedBy"`
 	Outcome    string `json:"outcome"`

@@ -75,6 +75,7 @@ type history interface {
 	Floor(ctx context.Context, l journal.Log) (protocol.Seq, error)
 	Newest(ctx context.Context, l journal.Log) (p journal.Place, ok bool, err error)
 	Read(ctx context.Context, l journal.Log, after protocol.Seq, maxBytes int) ([]record, error)
+	Behind(ctx context.Context, l journal.Log, after protocol.Seq) (seq protocol.Seq, ok bool, err error)
 	ReadBefore(ctx context.Context, l journal.Log, before protocol.Seq, limit, maxBytes int) ([]record, error)
 }
 

@@ -393,6 +393,13 @@ func (w *fakeWorld) Read(_ context.Context, l journal.Log, after protocol.Seq, _
 	return f.records(after+1, after+5), nil
 }
 
+func (w *fakeWorld) Behind(_ context.Context, l journal.Log, after protocol.Seq) (protocol.Seq, bool, error) {
+	f := w.logs[l.Key.Session]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return after + 2, after+2 <= f.position().Head, nil
+}
+
 func (w *fakeWorld) Newest(_ context.Context, l journal.Log) (journal.Place, bool, error) {
 	f := w.logs[l.Key.Session]
 	f.mu.Lock()

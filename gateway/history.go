@@ -122,7 +122,7 @@ func readEvents(ctx context.Context, c *conn, r *request) (reply, error) {
 		lines, err = c.readForward(ctx, log, at, pg)
 	}
 	if errors.Is(err, journal.ErrDamaged) {
-		err = at.outside(protocol.ReasonDamaged, "the log cannot be read there; a snapshot leads across it")
+		err = c.damaged(ctx, log, at, pg)
 	}
 	if errors.Is(err, journal.ErrTrimmed) {
 		// Trimmed since the extent was read.
@@ -135,6 +135,24 @@ func readEvents(ctx context.Context, c *conn, r *request) (reply, error) {
 		return reply{}, err
 	}
 	return reply{result: lines.append(nil, id, at, pg.from)}, nil
+}
+
+// damaged refuses a page that cannot be read, and says behind which event the next
+// one can.
+func (c *conn) damaged(ctx context.Context, log journal.Log, at extent, pg page) error {
+	refusal := at.outside(protocol.ReasonDamaged, "the log cannot be read there; a snapshot leads across it")
+	if pg.backward {
+		return refusal
+	}
+	seq, ok, err := c.srv.history.Behind(ctx, log, pg.from)
+	if err != nil {
+		return err
+	}
+	if ok && seq <= at.head {
+		next := seq - 1
+		refusal.Next = &next
+	}
+	return refusal
 }
 
 // eventLines are stored lines in rising order of seq, without a hole.

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 
 	"rejoin/protocol"
 )
@@ -51,6 +52,28 @@ func (n *Node) ReadOver(ctx context.Context, l Log, after protocol.Seq, maxBytes
 		return recs, nil // what is wrong behind them meets the next call
 	}
 	return nil, err
+}
+
+// Behind returns the first event behind after+1, which cannot be read, that Read
+// can: not ok says that there is none. Errors like ReadOver.
+func (n *Node) Behind(ctx context.Context, l Log, after protocol.Seq) (seq protocol.Seq, ok bool, err error) {
+	for seq = after + 1; ; {
+		recs, err := n.ReadOver(ctx, l, seq, 1)
+		if err != nil || len(recs) == 0 {
+			return 0, false, err
+		}
+		if rec := recs[0]; rec.base > seq {
+			seq = rec.base
+		} else { // it decodes, and does not join what is before it
+			seq = rec.Last() + 1
+		}
+		switch recs, err := n.Read(ctx, l, seq-1, 1); {
+		case err == nil:
+			return seq, len(recs) > 0, nil
+		case !errors.Is(err, ErrDamaged):
+			return 0, false, err
+		}
+	}
 }
 
 // sound returns the first record at or behind stream sequence pos that can be

@@ -99,6 +99,7 @@ type Error struct {
 	Head  *Seq  `json:"head,omitempty"`
 	Floor *Seq  `json:"floor,omitempty"`
 	Epoch Epoch `json:"epoch,omitempty"`
+	Next  *Seq  `json:"next,omitempty"` // behind which a damaged log can be read again
 	// ResolvedBy and Outcome say how an interaction was resolved.
 	ResolvedBy string `json:"resolvedBy,omitempty"`
 	Outcome    string `json:"outcome,omitempty"`

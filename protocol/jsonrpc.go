@@ -172,6 +172,10 @@ func AppendError(dst []byte, id RawJSON, e *Error) []byte {
 		dst = append(dst, `,"epoch":`...)
 		dst = AppendString(dst, string(e.Epoch))
 	}
+	if e.Next != nil {
+		dst = append(dst, `,"next":`...)
+		dst = strconv.AppendUint(dst, uint64(*e.Next), 10)
+	}
 	if e.ResolvedBy != "" {
 		dst = append(dst, `,"resolvedBy":`...)
 		dst = AppendString(dst, e.ResolvedBy)

@@ -125,6 +125,8 @@ func TestAppendResponses(t *testing.T) {
 	head, floor := protocol.Seq(9), protocol.Seq(2)
 	outside := protocol.Errorf(protocol.ReasonTrimmed, "trimmed")
 	outside.Head, outside.Floor, outside.Epoch = &head, &floor, "01K0"
+	damaged := protocol.Errorf(protocol.ReasonDamaged, "damaged")
+	damaged.Next = &head
 	internal := protocol.Errorf(protocol.ReasonInternal, "internal error \"x\"\n\xff")
 	internal.ID = "c1"
 	for _, c := range []struct{ name, got, want string }{
@@ -137,6 +139,10 @@ func TestAppendResponses(t *testing.T) {
 		{
 			"error with facts", string(protocol.AppendError(nil, nil, outside)),
 			`{"jsonrpc":"2.0","id":null,"error":{"code":-32010,"message":"trimmed","data":{"reason":"trimmed","retryable":false,"head":9,"floor":2,"epoch":"01K0"}}}`,
+		},
+		{
+			"error with a way on", string(protocol.AppendError(nil, nil, damaged)),
+			`{"jsonrpc":"2.0","id":null,"error":{"code":-32010,"message":"damaged","data":{"reason":"damaged","retryable":false,"next":9}}}`,
 		},
 		{
 			"internal error", string(protocol.AppendError(nil, nil, internal)),

@@ -96,29 +96,28 @@ func (a *app) attach(ctx context.Context, c *conn, info protocol.SessionInfo, fr
 	v := view{notes: a.err}
 	o := client.SubscribeOptions{After: &from, OnLink: a.linkTeller()}
 	ended, crashed, next := "", protocol.Run(0), from+1
+	show := func(w *bufio.Writer, e client.Event) error {
+		ended = ""
+		if end, ok := sessionEnd(e); ok {
+			ended, crashed = describeExit(end.Reason, end.ExitCode, end.Signal), 0
+			if end.Reason == protocol.EndExited && (end.Signal != nil || end.ExitCode != nil && *end.ExitCode != 0) {
+				crashed = e.Run
+			}
+		}
+		if asJSON {
+			return printEventJSON(w, info.ID, e)
+		}
+		return v.event(w, e)
+	}
 	return a.follow(ctx, c, info.ID, o, func(w *bufio.Writer, m client.Message) error {
 		switch m.Kind {
 		case client.KindEvent:
 			next = m.Seq + 1
-			if end, ok := sessionEnd(m.Event); ok {
-				ended, crashed = describeExit(end.Reason, end.ExitCode, end.Signal), 0
-				if end.Reason == protocol.EndExited && (end.Signal != nil || end.ExitCode != nil && *end.ExitCode != 0) {
-					crashed = m.Event.Run
-				}
-			} else {
-				ended = ""
-			}
-			var err error
-			if asJSON {
-				err = printEventJSON(w, info.ID, m.Event)
-			} else {
-				err = v.event(w, m.Event)
-			}
-			if err != nil {
+			if err := show(w, m.Event); err != nil {
 				return err
 			}
 		case client.KindSnapshot:
-			if err := a.sayJump(ctx, c, info, next, m.Snapshot); err != nil {
+			if err := a.across(ctx, c, jump{info, next, 0, m.Snapshot}, func(e client.Event) error { return show(w, e) }); err != nil {
 				return err
 			}
 			next = m.Seq + 1

@@ -64,10 +64,7 @@ they were asked for with --after, or were removed before their turn came, the ex
 
 // notKept says that retention has removed the events from first to last.
 func notKept(first, last protocol.Seq) string {
-	if first == last {
-		return fmt.Sprintf("event %d is not kept", first)
-	}
-	return fmt.Sprintf("events %d to %d are not kept", first, last)
+	return span(first, last) + " not kept"
 }
 
 // events prints messages until the subscription ends or the user does. Jumped says
@@ -84,7 +81,7 @@ func (a *app) events(ctx context.Context, c *conn, info protocol.SessionInfo, o 
 			next = m.Seq + 1
 			return show(w, info.ID, m.Event)
 		case client.KindSnapshot:
-			err := a.sayJump(ctx, c, info, next, m.Snapshot)
+			err := a.across(ctx, c, jump{info, next, o.Until, m.Snapshot}, func(e client.Event) error { return show(w, info.ID, e) })
 			jumped, next = true, m.Seq+1
 			return err
 		case client.KindEnd:

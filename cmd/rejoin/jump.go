@@ -17,71 +17,81 @@ func skipped(next protocol.Seq, s *client.Snapshot) string {
 	case s.Reason == string(protocol.ReasonTrimmed):
 		return fmt.Sprintf("events %d to %d are skipped: some of them are not kept", next, s.Seq)
 	}
-	return fmt.Sprintf("events %d to %d are skipped (%s)", next, s.Seq, plainLine(s.Reason))
+	return fmt.Sprintf("%s skipped (%s)", span(next, s.Seq), plainLine(s.Reason))
 }
 
-// sayJump tells which events are not shown where next was due, and how to see those
-// of them that are kept. Info is as old as the command.
-func (a *app) sayJump(ctx context.Context, c *conn, info protocol.SessionInfo, next protocol.Seq, s *client.Snapshot) error {
+// A jump is where a snapshot stands for events: from next on, for what reads up to
+// last. Info is as old as the command.
+type jump struct {
+	info protocol.SessionInfo
+	next protocol.Seq
+	last protocol.Seq // zero: no end
+	*client.Snapshot
+}
+
+// across tells which events are not shown, and how to see those of them that are kept.
+// Of a damaged log it shows all that can be read.
+func (a *app) across(ctx context.Context, c *conn, j jump, show func(client.Event) error) error {
+	if j.Reason == string(protocol.ReasonDamaged) && j.next <= j.Seq {
+		return a.acrossDamage(ctx, c, j, show)
+	}
 	var now protocol.SessionInfo
-	if err := c.ask(ctx, "get_session", sessionParams{info.ID}, &now); err == nil {
-		info = now // else the floor that is known serves
+	if err := c.ask(ctx, "get_session", sessionParams{j.info.ID}, &now); err == nil {
+		j.info = now // else the floor that is known serves
 	}
-	says := skipped(next, s)
-	shows := func(after protocol.Seq) string {
-		return fmt.Sprintf("`rejoin events %s --after %d` shows %d to %d", info.ID, after, after+1, s.Seq)
-	}
-	switch {
-	case s.Reason == string(protocol.ReasonTrimmed) && next < info.Floor && info.Floor <= s.Seq:
-		says = fmt.Sprintf("%s; continuing at %d; %s", notKept(next, info.Floor-1), s.Seq, shows(info.Floor-1))
-	case s.Reason == string(protocol.ReasonDamaged) && next <= s.Seq:
-		if after, ok := behindDamage(ctx, c, info.ID, max(next, info.Floor), protocol.Cursor{Epoch: s.Epoch, Seq: s.Seq}); ok {
-			says += "; " + shows(after)
-		}
+	says := skipped(j.next, j.Snapshot)
+	if floor := j.info.Floor; j.Reason == string(protocol.ReasonTrimmed) && j.next < floor && floor <= j.Seq {
+		says = fmt.Sprintf("%s; continuing at %d; `rejoin events %s --after %d` shows %d to %d",
+			notKept(j.next, floor-1), j.Seq, j.info.ID, floor-1, floor, j.Seq)
 	}
 	_, err := fmt.Fprintln(a.err, says)
 	return err
 }
 
-// readEventsParams of read_events.
-type readEventsParams struct {
-	SessionID string         `json:"sessionId"`
-	After     protocol.Seq   `json:"after"`
-	Epoch     protocol.Epoch `json:"epoch,omitempty"`
-	Limit     int            `json:"limit"`
+// acrossDamage goes from one stretch that can be read to the next, and names what
+// is between them.
+func (a *app) acrossDamage(ctx context.Context, c *conn, j jump, show func(client.Event) error) error {
+	last := j.Seq
+	if j.last > 0 {
+		last = min(last, j.last)
+	}
+	for next := j.next; next <= last; {
+		events, err := c.ReadEvents(ctx, j.info.ID, next-1, j.Epoch)
+		for _, e := range events {
+			if e.Seq > last {
+				return nil
+			}
+			if err := show(e); err != nil {
+				return err
+			}
+			next = e.Seq + 1
+		}
+		var refused *client.RPCError
+		if err != nil && !errors.As(err, &refused) {
+			return err
+		}
+		if len(events) > 0 {
+			continue
+		}
+		until, why := last, j.Reason
+		if refused != nil {
+			why = string(refused.Reason())
+			if after, ok := refused.Next(); ok && after >= next {
+				until = min(after, last)
+			}
+		}
+		if _, err := fmt.Fprintf(a.err, "%s skipped (%s)\n", span(next, until), plainLine(why)); err != nil {
+			return err
+		}
+		next = until + 1
+	}
+	return nil
 }
 
-// behindDamage looks for where a log that cannot be read at next can be read again:
-// what is right behind after can be, what is before it cannot. It doubles its steps
-// and then halves them, so a stretch that can be read between two others may be
-// stepped over. Not ok says that there is none before last, or that nobody tells.
-func behindDamage(ctx context.Context, c *conn, session string, next protocol.Seq, last protocol.Cursor) (after protocol.Seq, ok bool) {
-	var err error
-	reads := func(after protocol.Seq) bool {
-		if err != nil {
-			return false
-		}
-		err = c.ask(ctx, "read_events", readEventsParams{session, after, last.Epoch, 1}, nil)
-		var rpc *client.RPCError
-		if errors.As(err, &rpc) && rpc.Reason() == protocol.ReasonDamaged {
-			err = nil
-			return false
-		}
-		return err == nil
+// span names the events from first to last, with the verb that goes with them.
+func span(first, last protocol.Seq) string {
+	if first == last {
+		return fmt.Sprintf("event %d is", first)
 	}
-	bad, good := next-1, next-1
-	for step := protocol.Seq(1); good >= last.Seq || !reads(good); step *= 2 {
-		if err != nil || good+1 >= last.Seq {
-			return 0, false
-		}
-		bad, good = good, min(good+step, last.Seq-1)
-	}
-	for good > bad+1 {
-		if middle := bad + (good-bad)/2; reads(middle) {
-			good = middle
-		} else {
-			bad = middle
-		}
-	}
-	return good, err == nil
+	return fmt.Sprintf("events %d to %d are", first, last)
 }
