@@ -115,7 +115,7 @@ func (w *waiter) tell(err error) {
 		return
 	}
 	w.last, w.told = err, time.Now()
-	w.log.Warn("waiting for the journal of the NATS servers", slog.Any(protocol.LogError, err))
+	w.log.Warn("waiting for the journal", slog.Any(protocol.LogError, err))
 }
 
 // lookCluster takes one look, and every step that can be taken. Errors:

@@ -104,6 +104,9 @@ func (m *member) openFile(dir string) error {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		if present(formatFile(dir)) {
+			return &FormatError{Path: formatFile(dir), Reason: "the directory is that of a server on its own: a member of a cluster needs another one"}
+		}
 		if present(filepath.Join(dir, "jetstream")) {
 			return &FormatError{Path: path, Reason: "the file is missing although the directory holds streams; put it back from a backup"}
 		}

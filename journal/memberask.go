@@ -185,7 +185,7 @@ func (a *asker) look(ctx context.Context) error {
 	for _, o := range others {
 		if len(o.Damaged) > 0 && len(a.lost) > 0 {
 			return &RefusedError{fmt.Sprintf("two members are damaged: %s lacks %s, and %s lacks %s; records may be in neither. Nothing was changed. "+
-				"Put one of them back from a backup, or, to go on with what the third has, see Damage of two members in docs/operations.md",
+				"See whether a disk comes back with what it had; to go on with what the third has, see Damage of two members in docs/operations.md",
 				a.m.cfg.Name, a.names(), o.Name, strings.Join(o.Damaged, ", "))}
 		}
 		if o.New {

@@ -298,7 +298,7 @@ func (n *Node) awaitFilled(ctx context.Context, name string) (group string, err 
 				err = fmt.Errorf("%w: stream %s has %d records here, and %d at its leader %s", ErrUnavailable, name, own.messages, info.State.Messages, info.Cluster.Leader)
 				if time.Since(apart) > missingFor {
 					return "", &RefusedError{fmt.Sprintf("%v: this member's copy is not what the others have; move %s aside and start it again: it is made anew from them",
-						err, n.remote.member.dir)}
+						err, filepath.Join(n.remote.member.dir, "jetstream"))}
 				}
 			}
 		}
