@@ -302,7 +302,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 
 // TestCommandsAreThere: what the documents call exists.
 func TestCommandsAreThere(t *testing.T) {
-	for _, name := range []string{"serve", "start", "ls", "attach", "send", "respond", "events", "snapshot", "verify", "stop", "resume", "delete", "logs", "token", "version", "nats-config", "workers", "worker drain", "token add", "token ls", "token revoke", "bench", "health"} {
+	for _, name := range []string{"serve", "start", "ls", "attach", "send", "respond", "events", "snapshot", "verify", "stop", "resume", "delete", "logs", "token", "version", "nats-config", "workers", "worker drain", "token add", "token ls", "token revoke", "bench", "health", "doctor"} {
 		if out, err := exec.CommandContext(harness.Context(t), harness.Binary(t), append(strings.Fields(name), "--help")...).CombinedOutput(); err != nil {
 			t.Errorf("rejoin %s --help: %v\n%s", name, err, out)
 		}
