@@ -24,6 +24,9 @@ func rank(all []candidate, labels map[string]string, host string) ([]candidate, 
 	out := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		return c.Lost || c.Left || c.Draining || !hasLabels(c.Labels, labels)
 	})
+	if len(out) == 0 && slices.ContainsFunc(all, func(c candidate) bool { return !c.Lost && !c.Left && hasLabels(c.Labels, labels) }) {
+		return nil, unavailableNow("every worker that could run this is draining")
+	}
 	if len(out) == 0 {
 		return nil, noWorkerWith(labels)
 	}

@@ -36,6 +36,8 @@ func TestRank(t *testing.T) {
 		{"only those that are there", []candidate{draining, lost, left, worker("a", 0, 1)}, nil, "d", "a"},
 		{"none", nil, nil, "", "no worker is running; ask again"},
 		{"none with them", []candidate{worker("a", 0, 1)}, map[string]string{"repo": "a", "b": "c"}, "", "no worker with label b=c, repo=a is running"},
+		{"none but one that takes no new ones", []candidate{draining, lost}, nil, "", "every worker that could run this is draining"},
+		{"none with them but others that drain", []candidate{draining}, map[string]string{"repo": "a"}, "", "no worker with label repo=a is running"},
 		{"all of them full", []candidate{worker("a", 1, 1), draining}, nil, "", "every worker that could run this is full: 1 sessions in all"},
 		{"no bound told", []candidate{worker("a", 9, 0)}, nil, "", "a"},
 	} {
