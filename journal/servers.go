@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -61,7 +62,14 @@ type serverSays struct {
 // cluster that the first answer tells of, but not for ever: most of them are enough,
 // fewer are an error, *RefusedError where asking again cannot help.
 func AskServers(ctx context.Context, urls []string, creds string, secure *tls.Config) (Keeps, error) {
-	options := []nats.Option{nats.Name("rejoin-system"), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.Timeout(apiTimeout)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	options := []nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			err = errNoSystemUser
+		}
+		cancel(err)
+	}), nats.Name("rejoin-system"), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.Timeout(apiTimeout)}
 	auth, err := credentials(creds)
 	if err != nil {
 		return Keeps{}, err
@@ -78,8 +86,15 @@ func AskServers(ctx context.Context, urls []string, creds string, secure *tls.Co
 		return Keeps{}, fmt.Errorf("connect to the system account: %w", err)
 	}
 	defer nc.Close()
-	return collect(ctx, nc)
+	k, err := collect(ctx, nc)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return k, err
 }
+
+// errNoSystemUser: asking again does not help.
+var errNoSystemUser = &RefusedError{"no NATS server says how it syncs: is that a user of the system account?"}
 
 // collect gathers the answers of all servers, or of most where one is away.
 func collect(ctx context.Context, nc *nats.Conn) (k Keeps, err error) {
@@ -100,7 +115,7 @@ func collect(ctx context.Context, nc *nats.Conn) (k Keeps, err error) {
 		select {
 		case m := <-answers:
 			if m.Header.Get(headerStatus) != "" {
-				return k, &RefusedError{"no NATS server says how it syncs: is that a user of the system account?"}
+				return k, errNoSystemUser
 			}
 			if err := k.take(m.Data, said); err != nil {
 				return k, fmt.Errorf("ask the servers: %w", err)

@@ -204,9 +204,6 @@ func (s *settings) resolveNATS() (err error) {
 		}
 	}
 	switch {
-	case s.flagged["durability"] || s.Durability != "" && s.Durability != defaultSettings().Durability:
-		return fmt.Errorf("%s is for a journal of its own; with NATS servers the servers decide: sync_interval there, and --nats-system-creds or --nats-durability here",
-			s.named("durability", "durability"))
 	case (n.Cert == "") != (n.Key == ""):
 		return errors.New("nats.cert (--nats-cert) and nats.key (--nats-key) go together")
 	case n.Replicas < 0 || n.Replicas > replicasMax:

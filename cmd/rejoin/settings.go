@@ -214,6 +214,10 @@ func (s *settings) blame(err error, flags ...string) error {
 
 func (s *settings) resolveDurability() (err error) {
 	if s.split() && !s.member() {
+		if s.flagged["durability"] || s.Durability != "" && s.Durability != defaultSettings().Durability {
+			return fmt.Errorf("%s is for a journal of its own; with NATS servers the servers decide: leave it out here, set sync_interval there, and see --nats-system-creds and --nats-durability",
+				s.named("durability", "durability"))
+		}
 		s.Durability = "" // the servers'
 		return nil
 	}

@@ -91,7 +91,7 @@ func TestConfigIsStrict(t *testing.T) {
 		{"a password", "roles: [broker]\nnats: {servers: ['nats://u:p@a'], durability: always}\n", "can be seen by all"},
 		{"half a certificate", "roles: [broker]\nnats: {servers: [a], durability: always, cert: f}\n", "go together"},
 		{"replicas", "roles: [broker]\nnats: {servers: [a], durability: always, replicas: 6}\n", "must be 1 to 5"},
-		{"durability of two", "roles: [broker]\ndurability: 1s\nnats: {servers: [a], durability: always}\n", "the servers decide"},
+		{"durability of two", "roles: [broker]\ndurability: 1s\nnats: {servers: [a], durability: always}\n", "c.yaml: durability is for a journal of its own"},
 		{"a gateway's own token", "roles: [gateway]\nnats: {servers: [a], durability: always}\n", "must know the same tokens"},
 		{"a gateway", "roles: [gateway]\nnats: {servers: [a], durability: always}\ntokens: /t\nadvertise: ['tls://g:9800']\n", ""},
 		{"a gateway nowhere", "roles: [gateway]\nnats: {servers: [a], durability: always}\ntokens: /t\nadvertise: ['http://g']\n", "c.yaml: advertise"},

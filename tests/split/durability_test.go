@@ -75,6 +75,11 @@ func TestDefaultSyncIsRefused(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", role, code, text)
 		}
 	}
+	system = flags("gateway")[8]
+	if code, text := tryRejoin(t, asking("broker")...); code != 1 || !strings.Contains(text, "is that a user of the system account?") || strings.Contains(text, "nats: ") {
+		t.Errorf("the system's credentials are a gateway's: exit %d, %s", code, text)
+	}
+	system = filepath.Join(filepath.Dir(system), "system.nk")
 	ready := filepath.Join(dir, "ready")
 	run(t, exec.Command(harness.Binary(t), asking("broker", "--accept-durability")...))
 	run(t, exec.Command(harness.Binary(t), asking("gateway", "--accept-durability", "--token", "t", "--listen", "tcp://127.0.0.1:0", "--ready-file", ready)...))
