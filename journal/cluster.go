@@ -90,6 +90,9 @@ func (n *Node) openCluster(ctx context.Context) error {
 		if !errors.As(err, &later) && !errors.Is(err, ErrUnavailable) {
 			return err
 		}
+		if n.alone() {
+			err = &laterError{"no other member is connected: one of them has to run"}
+		}
 		w.tell(err)
 		if err := pause(ctx, try); err != nil {
 			return fmt.Errorf("journal: wait for the cluster: %w", errors.Join(err, w.last))

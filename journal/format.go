@@ -78,9 +78,6 @@ func openFormat(dir string, shards int) (*format, error) {
 	path := formatFile(dir)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		if present(memberPath(dir)) {
-			return nil, &FormatError{Path: memberPath(dir), Reason: "the directory is that of a member of a cluster (--cluster-name): a server on its own needs another one"}
-		}
 		if streams := storedStreams(dir); len(streams) > 0 {
 			return nil, &FormatError{Path: path, Reason: fmt.Sprintf("the file is missing although %s holds streams; put it back from a backup", streamsDir(dir))}
 		}

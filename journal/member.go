@@ -104,9 +104,6 @@ func (m *member) openFile(dir string) error {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if present(formatFile(dir)) {
-			return &FormatError{Path: formatFile(dir), Reason: "the directory is that of a server on its own: a member of a cluster needs another one"}
-		}
 		if present(filepath.Join(dir, "jetstream")) {
 			return &FormatError{Path: path, Reason: "the file is missing although the directory holds streams; put it back from a backup"}
 		}
@@ -289,6 +286,12 @@ func (n *Node) settleMember(ctx context.Context) error {
 		n.log.Info("what was moved aside is filled again from the other members", slog.Any("streams", m.file.Filling))
 	}
 	return m.change(func(f *memberFile) { f.Ready, f.Streams, f.Filling = true, groups, nil })
+}
+
+// alone reports whether this is a member that no other one is connected to.
+func (n *Node) alone() bool {
+	srv := n.engine.Load()
+	return n.remote.member != nil && srv != nil && srv.NumRoutes() == 0
 }
 
 // end closes what is the member's own.

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,26 +26,6 @@ func TestPeersAreBehind(t *testing.T) {
 		if got := c.says.behind("me"); c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-	}
-}
-
-// TestWhoseDirectory: a server on its own and a member of a cluster do not take each
-// other's directory for one that lost something.
-func TestWhoseDirectory(t *testing.T) {
-	alone, members := t.TempDir(), t.TempDir()
-	if _, err := openFormat(alone, 4); err != nil {
-		t.Fatal(err)
-	}
-	m := &member{cfg: MemberConfig{Cluster: "c", Name: "m"}}
-	if err := errors.Join(m.openFile(members), m.change(func(*memberFile) {})); err != nil {
-		t.Fatal(err)
-	}
-	var fe *FormatError
-	if err := m.openFile(alone); !errors.As(err, &fe) || !strings.Contains(err.Error(), "of a server on its own") {
-		t.Errorf("a member in the directory of a server on its own: %v", err)
-	}
-	if _, err := openFormat(members, 4); !errors.As(err, &fe) || !strings.Contains(err.Error(), "of a member of a cluster") {
-		t.Errorf("a server on its own in the directory of a member: %v", err)
 	}
 }
 

@@ -3,6 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"rejoin/protocol"
@@ -20,6 +25,17 @@ type serverSaid struct {
 	Cluster     *protocol.ClusterStatus `json:"cluster"`
 }
 
+// none says that nobody serves in the data directory, or not yet.
+func (d *doctor) none() {
+	b, err := os.ReadFile(filepath.Join(d.s.dataDir, "lock"))
+	pid, bad := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err == nil && bad == nil && pid > 0 && syscall.Kill(pid, 0) == nil {
+		d.warn("server", fmt.Sprintf("process %d has begun to start in %s and does not serve yet", pid, d.s.dataDir), "its log says what it waits for")
+		return
+	}
+	d.ok("server", "none runs in %s: this is what a start there would find", d.s.dataDir)
+}
+
 // askServer asks the server that is meant, if there is one; nil: it has not answered.
 func (d *doctor) askServer(ctx context.Context, admin string) *serverSaid {
 	d.health(ctx, admin)
@@ -30,7 +46,7 @@ func (d *doctor) askServer(ctx context.Context, admin string) *serverSaid {
 		return nil
 	case len(named) == 0 && (!d.running || len(d.ready.Listeners) == 0):
 		if d.s.is(protocol.RoleGateway) {
-			d.ok("server", "none runs in %s: this is what a start there would find", d.s.dataDir)
+			d.none()
 		}
 		return nil
 	}

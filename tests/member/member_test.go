@@ -51,6 +51,13 @@ func TestMembers(t *testing.T) {
 		for _, m := range s.members {
 			m.Kill9()
 		}
+		s.members[0].Begin()
+		harness.Eventually(t, "a member waits for another", func() bool { return s.said(0, "no other member is connected") })
+		out, err := exec.CommandContext(harness.Context(t), harness.Binary(t), "doctor", "--data-dir", s.members[0].Dir).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "has begun to start in "+s.members[0].Dir) {
+			t.Errorf("doctor: %v, %s", err, out)
+		}
+		s.members[0].Kill9()
 		s.run(0, 1, 2)
 		for i := range s.members {
 			s.kept(s.dial(i), near, far)
