@@ -218,12 +218,16 @@ const agentSession = "{agentSessionId}"
 
 // fill replaces the placeholders of a configured argv and appends args. A
 // resume argv that is not configured is the argv. In a configured one the agent's
-// session stays open until the resume: the agent may have named it by then.
+// session stays open until the resume: the agent may have named it by then. So does a
+// directory that is the worker's own, until the run.
 func fill(rec *protocol.SessionRecord, configured bool, args []string) {
 	place := func(argv []string, holes ...string) []string {
 		out := slices.Clone(argv)
 		if configured {
-			r := strings.NewReplacer(append(holes, "{sessionId}", rec.ID, "{cwd}", rec.Cwd)...)
+			if holes = append(holes, "{sessionId}", rec.ID); !rec.CwdOwn {
+				holes = append(holes, cwdHole, rec.Cwd)
+			}
+			r := strings.NewReplacer(holes...)
 			for i := range out {
 				out[i] = r.Replace(out[i])
 			}
@@ -231,16 +235,37 @@ func fill(rec *protocol.SessionRecord, configured bool, args []string) {
 		return append(out, args...)
 	}
 	resume := rec.ResumeArgv
+	if configured && rec.CwdOwn {
+		rec.ArgvOpen = len(rec.Argv)
+	}
 	switch {
 	case len(resume) == 0:
 		rec.Argv = place(rec.Argv, agentSession, agentSessionID(rec.Key()))
-		rec.ResumeArgv = slices.Clone(rec.Argv)
+		rec.ResumeArgv, rec.ResumeOpen = slices.Clone(rec.Argv), rec.ArgvOpen
 	default:
 		rec.Argv, rec.ResumeArgv = place(rec.Argv, agentSession, agentSessionID(rec.Key())), place(resume)
 		if configured {
 			rec.ResumeOpen = len(resume)
 		}
 	}
+}
+
+// cwdHole is the placeholder for the session's directory.
+const cwdHole = "{cwd}"
+
+// inDir returns rec with its directory in the command lines, where that is its worker's
+// own: the next run may have another.
+func inDir(rec *protocol.SessionRecord) *protocol.SessionRecord {
+	if !rec.CwdOwn {
+		return rec
+	}
+	out := clone(rec)
+	for _, argv := range [][]string{out.Argv[:min(out.ArgvOpen, len(out.Argv))], out.ResumeArgv[:min(out.ResumeOpen, len(out.ResumeArgv))]} {
+		for i := range argv {
+			argv[i] = strings.ReplaceAll(argv[i], cwdHole, out.Cwd)
+		}
+	}
+	return out
 }
 
 // resumeArgv is the command line of the next run: known is the agent's own name

@@ -130,3 +130,32 @@ func TestFillAndResumeArgv(t *testing.T) {
 		})
 	}
 }
+
+// TestDirectoryOfEachRun: a directory that is the worker's own is each run's anew; what a
+// client appends, and an agent's name of its session, are left alone.
+func TestDirectoryOfEachRun(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		resume       []string
+		known        string
+		start, again string
+	}{
+		{"no resume argv", nil, "", "a --in=/d1 {cwd}", "a --in=/d2 {cwd}"},
+		{"resume argv", []string{"b", "{cwd}", "{agentSessionId}"}, "x{cwd}", "a --in=/d1 {cwd}", "b /d2 x{cwd} {cwd}"},
+		{"nothing to resume", []string{"b", "{agentSessionId}"}, "", "a --in=/d1 {cwd}", "a --in=/d2 {cwd}"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := &protocol.SessionRecord{
+				Workspace: keyA.Workspace, ID: keyA.Session, Cwd: "/d1", CwdOwn: true, Argv: []string{"a", "--in={cwd}"}, ResumeArgv: tt.resume,
+			}
+			fill(rec, true, []string{"{cwd}"})
+			if got := strings.Join(inDir(rec).Argv, " "); got != tt.start {
+				t.Errorf("starts %q, want %q", got, tt.start)
+			}
+			rec.Cwd = "/d2"
+			if got := strings.Join(resumeArgv(inDir(rec), tt.known), " "); got != tt.again {
+				t.Errorf("resumes %q, want %q", got, tt.again)
+			}
+		})
+	}
+}

@@ -137,11 +137,13 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, g gra
 	if err != nil {
 		return protocol.SessionInfo{}, err
 	}
-	ready, err := b.resumable(ctx, seen)
+	owner, err := b.pick(ctx, seen)
 	if err != nil {
 		return protocol.SessionInfo{}, err
 	}
-	owner, err := b.pick(ctx, seen)
+	there := clone(seen)
+	b.settleDir(there, owner)
+	ready, err := b.resumable(ctx, inDir(there))
 	if err != nil {
 		return protocol.SessionInfo{}, err
 	}
@@ -169,7 +171,7 @@ func (b *Broker) resume(ctx context.Context, seen *protocol.SessionRecord, g gra
 	}
 	req := request(protocol.OpResume, k)
 	req.Record = clone(rec)
-	req.Record.ResumeArgv, req.Record.ResumeOpen = ready.ResumeArgv, ready.ResumeOpen
+	req.Record.Argv, req.Record.ResumeArgv, req.Record.ResumeOpen = ready.Argv, ready.ResumeArgv, ready.ResumeOpen
 	reply, err := b.ask(ctx, owner, startTimeout, req)
 	switch {
 	case err == nil && reply.NotOwner:

@@ -175,7 +175,7 @@ func (b *Broker) launch(ctx context.Context, rec *protocol.SessionRecord) (proto
 		return protocol.SessionInfo{}, outward(err)
 	}
 	req := request(protocol.OpStart, rec.Key())
-	req.Record = rec
+	req.Record = inDir(rec)
 	reply, err := b.ask(ctx, rec.Owner, startTimeout, req)
 	switch {
 	case err == nil && reply.NotOwner:

@@ -95,7 +95,8 @@ type SessionRecord struct {
 	Adapter    string            `json:"adapter"`
 	Argv       []string          `json:"argv"`
 	ResumeArgv []string          `json:"resumeArgv,omitempty"`
-	ResumeOpen int               `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId}, filled at the resume
+	ArgvOpen   int               `json:"argvOpen,omitempty"`   // with CwdOwn: so many leading ones of Argv may hold {cwd}, filled at each run
+	ResumeOpen int               `json:"resumeOpen,omitempty"` // so many leading ones of ResumeArgv may hold {agentSessionId} and, with CwdOwn, {cwd}, filled at the resume
 	Env        []string          `json:"env,omitempty"`        // KEY=VALUE on top of what comes from the server
 	EnvAllow   []string          `json:"envAllow,omitempty"`   // names and patterns of the server's variables that reach the child, besides the worker's own list
 	Home       string            `json:"home,omitempty"`       // shared (also when empty), private

@@ -76,7 +76,7 @@ func (s *split) brokerOn(node *journal.Node, more func(*broker.Config)) (b *brok
 	return s.run(more, node, broker.Config{
 		Agents: map[string]broker.AgentConfig{
 			"plain": {Adapter: "jsonl", Argv: []string{"prog"}},
-			"again": {Adapter: "jsonl", Argv: []string{"prog"}, Restart: protocol.RestartResume},
+			"again": {Adapter: "jsonl", Argv: []string{"prog", "{cwd}"}, Restart: protocol.RestartResume},
 			"at-a":  {Adapter: "jsonl", Argv: []string{"prog"}, Labels: map[string]string{"repo": "a"}},
 		},
 		Default: "plain", Adapters: []string{"jsonl"}, Discover: true,
@@ -518,7 +518,7 @@ func TestSilentWorker(t *testing.T) {
 	if e := refusal(t, err, protocol.ReasonSessionUnavailable); !e.Retryable {
 		t.Errorf("a command meanwhile: %+v", e)
 	}
-	if !harness.Within(protocol.WorkerLostAfter+harness.Patience, func() bool { return s.record(id).Run == 3 }) {
+	if !harness.Within(protocol.WorkerLostAfter+harness.Patience, func() bool { rec := s.record(id); return rec.Run == 3 && rec.Status == protocol.StatusIdle }) {
 		t.Fatalf("not taken over: %+v, %+v", s.record(id), s.entry("w1"))
 	}
 	if !s.entry("w1").Lost || s.entry("w2").Lost {
@@ -678,7 +678,7 @@ func TestDrainAndMove(t *testing.T) {
 	d := s.desk()
 	plain, again := s.start(d, broker.StartParams{}).ID, s.start(d, broker.StartParams{Agent: "again"}).ID
 	bound := s.start(d, broker.StartParams{Agent: "again", Labels: map[string]string{"repo": "a"}}).ID
-	s.worker("w2", "1", 64, map[string]string{"repo": "b"})
+	w2 := s.worker("w2", "1", 64, map[string]string{"repo": "b"})
 	s.awaitWorkers(b, 2)
 	s.awaitWorkers(d, 2)
 	drains := func(on bool) func(r protocol.WorkerRequest) *protocol.WorkerReply {
@@ -704,6 +704,9 @@ func TestDrainAndMove(t *testing.T) {
 	harness.Eventually(t, "one is moved", func() bool { return s.record(again).Host == "w2" })
 	if rec := s.record(again); rec.Run != 2 || rec.Status != protocol.StatusIdle || rec.Cwd != "/home/w2" { // nobody named a directory: each worker has its own
 		t.Errorf("moved: %+v", rec)
+	}
+	if first, next := w1.session(key(bound)).rec.Argv, w2.session(key(again)).rec.ResumeArgv; first[1] != "/home/w1" || next[1] != "/home/w2" {
+		t.Errorf("started as %q, resumed as %q", first, next)
 	}
 	for _, id := range []string{plain, bound} {
 		if rec := s.record(id); rec.Run != 1 || rec.Owner != w1.id || rec.Cwd != "/home/w1" {
