@@ -23,9 +23,10 @@ func DiskOf(dir string) (Disk, error) {
 	return Disk{Free: s.free, Size: s.size, Need: s.startBelow(), State: diskHealth(HealthOK, s).State}, nil
 }
 
-// CheckServers connects to the NATS servers of cfg once, as Connect would, and
-// returns how many of them say that they are there. Errors: *RefusedError, where
-// another attempt would end the same; else what the network says.
+// CheckServers connects to one of the NATS servers of cfg once, as Connect would, and
+// returns how many it then knows of: those of cfg, and those that this one tells of.
+// Errors: *RefusedError, where another attempt would end the same; else what the network
+// says.
 func CheckServers(cfg RemoteConfig) (servers int, err error) {
 	options := []nats.Option{nats.Name("rejoin-doctor"), nats.Timeout(remoteDial), nats.NoReconnect()}
 	auth, err := credentials(cfg.Creds)

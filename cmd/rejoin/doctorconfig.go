@@ -264,9 +264,9 @@ func (d *doctor) natsServers(ctx context.Context) {
 		d.fail("nats", err.Error(), "start them; see `rejoin nats-config` for what they need")
 		return
 	case servers < outlivesOne:
-		d.warn("nats", fmt.Sprintf("%d servers", servers), "three, so that one may be lost and nothing stops")
+		d.warn("nats", fmt.Sprintf("one answers, of %d that are known to this process", servers), "name all of three with --nats, so that one may be lost and nothing stops")
 	default:
-		d.ok("nats", "%d servers", servers)
+		d.ok("nats", "one answers, of %d that are known to this process", servers)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -21,7 +21,7 @@ func testDoctor(t *testing.T, c *cluster) {
 		"--nats-ca", filepath.Join(nats, "ca.pem"), "--nats-creds", filepath.Join(nats, "worker.nk"), "--nats-system-creds", filepath.Join(nats, "system.nk"))
 	for text, lines := range map[string][]string{
 		asked:  {"ok durability always", "ok journal ok", "ok brokers 2", "ok gateways 2", "ok workers 2", "ok replicas 3"},
-		before: {"ok nats 3 servers", "ok durability always, as all 3 servers say"},
+		before: {"ok nats one answers, of 3 that are known", "ok durability always, as all 3 servers say"},
 	} {
 		said := strings.Join(strings.Fields(text), " ")
 		for _, line := range lines {
@@ -46,7 +46,7 @@ func TestDoctorOfUnsureServers(t *testing.T) {
 	}
 	if !harness.Within(harness.Patience, func() bool { // the servers are on their way up
 		_, said := look("--accept-durability")
-		return strings.Contains(said, "warn nats 1 servers")
+		return strings.Contains(said, "warn nats one answers, of 1 that are known")
 	}) {
 		t.Fatal("the servers do not come up")
 	}
