@@ -24,6 +24,7 @@ var children = harness.Children{
 		}
 		return 0
 	},
+	"flood": flood,
 }
 
 type session struct {
@@ -43,12 +44,13 @@ func start(t *testing.T, c *harness.Client, more map[string]any) string {
 // TestLocalCluster: what deploy/local-cluster.sh starts is one system, and a client of
 // a gateway that is killed goes on at another one. Proves I-R1.
 func TestLocalCluster(t *testing.T) {
-	c := startCluster(t)
+	c := startCluster(t, "--write-timeout", "1h") // a stalled reader stays
 	t.Run("roles", func(t *testing.T) { testRoles(t, c) })
 	t.Run("doctor", func(t *testing.T) { testDoctor(t, c) })
 	t.Run("two gateways", func(t *testing.T) { testTwoGateways(t, c) })
 	t.Run("same transcript", func(t *testing.T) { testSameTranscript(t, c) })
 	t.Run("worker", func(t *testing.T) { testWorkers(t, c) })
+	t.Run("stalled readers", func(t *testing.T) { testStalledReaders(t, c) })
 	t.Run("broker dies", func(t *testing.T) { testBrokerDies(t, c) })
 	t.Run("gateway dies", func(t *testing.T) { testGatewayDies(t, c) }) // the last: gateway-a is gone then
 }
