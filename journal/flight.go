@@ -87,8 +87,9 @@ func (f *flight) store(ctx context.Context, r *reach, patience time.Duration, su
 				r.answered(false)
 				return 0, nats.ErrNoResponders
 			}
-			r.answered(true)
-			return stored(m.Data)
+			pos, err := stored(m.Data)
+			r.acknowledged(err)
+			return pos, err
 		case <-f.timer.C:
 			r.answered(false)
 			return 0, errNoAck

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"rejoin/protocol"
 )
@@ -15,6 +16,12 @@ const MessageBytesMax = messageBytesMax
 // PendingBytesMax is what such a server should hold back for one connection before
 // it cuts it (its max_pending).
 const PendingBytesMax = pendingBytesMax
+
+// RoutePing is how often such servers should ask one another whether they are there
+// (ping_interval of their cluster): a route over which nothing comes is closed after
+// three, 6 to 9 s, and made anew as soon as that can be. nats-server's own 30 s leave a
+// route that was cut to the kernel, whose next try is as far off as the cut was long.
+const RoutePing = 3 * time.Second
 
 // A Grant is the subjects that a role needs of a NATS server: the least by which it
 // works. It keeps mistakes and stolen seeds apart, and no more: JetStream answers on

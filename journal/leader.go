@@ -157,13 +157,15 @@ func storeMsg(ctx context.Context, nc *nats.Conn, r *reach, patience time.Durati
 	within, lost := r.mortal(within)
 	defer lost()
 	reply, err := nc.RequestMsgWithContext(within, msg)
-	if late := errors.Is(within.Err(), context.DeadlineExceeded) && ctx.Err() == nil; err == nil || late || unheard(err) {
-		r.answered(err == nil)
+	if late := errors.Is(within.Err(), context.DeadlineExceeded) && ctx.Err() == nil; err != nil && (late || unheard(err)) {
+		r.answered(false)
 	}
 	if err != nil {
 		return 0, inWords(err)
 	}
-	return stored(reply.Data)
+	pos, err := stored(reply.Data)
+	r.acknowledged(err)
+	return pos, err
 }
 
 // unavailable turns an error of NATS into ErrUnavailable, unless ctx has ended.

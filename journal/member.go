@@ -170,7 +170,7 @@ func (m *member) options(name string) (*server.Options, error) {
 		MaxPayload: messageBytesMax, MaxPending: pendingBytesMax,
 		Accounts: []*server.Account{system}, SystemAccount: memberSystem,
 		Cluster: server.ClusterOpts{
-			Name: m.cfg.Cluster, Host: host, Port: number, NoAdvertise: true, TLSConfig: m.cfg.TLS,
+			Name: m.cfg.Cluster, Host: host, Port: number, NoAdvertise: true, TLSConfig: m.cfg.TLS, PingInterval: RoutePing,
 		},
 	}
 	for _, k := range []struct {

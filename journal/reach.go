@@ -64,6 +64,18 @@ func (r *reach) answered(ok bool) {
 	}
 }
 
+// acknowledged notes what a leader said of a message, nil being that it is stored.
+// That an earlier one is on its way is no answer: a leader that is cut off from the
+// other servers says so until it steps down, and one that is not soon says more.
+func (r *reach) acknowledged(refusal error) {
+	if refusal == nil {
+		r.answered(true)
+		return
+	}
+	var api *apiError // of the second path only: it is on the heap
+	r.answered(!errors.As(refusal, &api) || api.ErrCode != apiInFlight)
+}
+
 // unheard reports that an error of a request means: no server that could answer got
 // it.
 func unheard(err error) bool {

@@ -37,6 +37,24 @@ func TestDeafConnectionIsLeft(t *testing.T) {
 	})
 }
 
+// A leader that only ever says that an earlier message is on its way does not reach
+// the other servers; one that refuses for another reason does.
+func TestLeaderWithoutOthersIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for code, want := range map[int]int{apiInFlight: 1, apiWrongLast: 0} {
+			left := 0
+			r := &reach{leave: func() { left++ }}
+			for range 8 {
+				r.acknowledged(&apiError{Code: 400, ErrCode: code})
+				<-time.After(time.Second)
+			}
+			if left != want {
+				t.Errorf("code %d: left %d times, want %d", code, left, want)
+			}
+		}
+	})
+}
+
 // Failures that are far apart are no silence; nor is one at the server before.
 func TestSilencesDoNotJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -51,6 +51,7 @@ func (c config) of(s server) []byte {
 		p("  listen: %s", strconv.Quote(s.at(s.routes)))
 		p("  tls { %s, verify: true, timeout: 5 }", files)
 		p("  no_advertise: true")
+		p("  ping_interval: %q", journal.RoutePing.String())
 		p("  routes: [")
 		for _, o := range c.servers {
 			if o.name != s.name {

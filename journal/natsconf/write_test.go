@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	nats "github.com/nats-io/nats-server/v2/server"
+
+	"rejoin/journal"
 	"rejoin/protocol"
 )
 
@@ -59,6 +62,20 @@ func TestWriteAgain(t *testing.T) {
 	}
 	if got := filepath.Base(w.Seeds[len(w.Seeds)-1]); got != "broker+gateway.nk" {
 		t.Errorf("the combination's seed is %s", got)
+	}
+}
+
+// TestRoutePing: servers look for one another as often as the journal wants it, and
+// take the whole file without a warning.
+func TestRoutePing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nats")
+	write(t, Config{Dir: dir, Servers: []string{"a", "b", "c"}})
+	got, err := nats.ProcessConfigFile(filepath.Join(dir, "a", "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Cluster.PingInterval != journal.RoutePing {
+		t.Errorf("a route is pinged every %v", got.Cluster.PingInterval)
 	}
 }
 

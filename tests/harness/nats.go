@@ -83,7 +83,7 @@ func (s *NATSServers) config(node *natsNode, dir string, more []string) []byte {
 				routes = append(routes, fmt.Sprintf("nats-route://%s:%d", o.host.Addr(), o.route))
 			}
 		}
-		fmt.Fprintf(&b, "cluster { name: test, listen: \"%s:%d\", routes: [%s], no_advertise: true }\n", at, node.route, strings.Join(routes, ", "))
+		fmt.Fprintf(&b, "cluster { name: test, listen: \"%s:%d\", routes: [%s], no_advertise: true, ping_interval: \"3s\" }\n", at, node.route, strings.Join(routes, ", "))
 	}
 	for _, line := range more {
 		b.WriteString(line + "\n")
