@@ -152,6 +152,15 @@ var bads = []bad{
 		h.renumber()
 	}},
 	{"CheckDurable", "an acknowledged command is elsewhere", func(h *History) { h.Commands["c1"].Answers = []Answer{{Seq: 5}} }},
+	{"CheckDurable", "a client saw a state that the log does not reach", func(h *History) {
+		h.Views = append(h.Views, &View{Client: "ahead", Asked: Asked{Session: "s"}, Frames: []Frame{
+			{Kind: Attached, Sub: 8, Session: "s", Epoch: epoch1, Seq: 99, Head: 99, Mode: "snapshot", Reason: "requested"},
+			{Kind: Snapshot, Sub: 8, Session: "s", Epoch: epoch1, Seq: 99, State: "any", Reason: "requested"},
+		}})
+	}},
+	{"CheckDurable", "a state of an epoch that the log does not know", func(h *History) {
+		h.States = append(h.States, StateAt{Epoch: epoch2, Seq: 5, Hash: "any"})
+	}},
 	{"CheckDurable", "an epoch that the log does not know", func(h *History) { h.Views[0].Frames[0].Epoch = epoch2 }},
 	{"CheckSameBytes", "another transport, other bytes", func(h *History) { h.Views[2].Frames[3].Hash[0]++ }},
 	{"CheckOnceCommand", "admitted twice", func(h *History) { h.admit(3, "c1") }},

@@ -182,7 +182,7 @@ func CheckAttach(h *History) error {
 }
 
 // CheckDurable (I-J2): what was acknowledged and what any client saw is in the
-// log, at its seq, with its bytes.
+// log, at its seq, with its bytes; so is the last event of every state that was shown.
 func CheckDurable(h *History) error {
 	for _, v := range h.Views {
 		epoch := ""
@@ -191,12 +191,24 @@ func CheckDurable(h *History) error {
 			if f.Epoch != "" {
 				epoch = f.Epoch
 			}
-			if f.Kind != Item || h.lost(epoch, f.Seq) {
+			if h.lost(epoch, f.Seq) {
 				continue
 			}
-			if err := h.holds(epoch, f); err != nil {
+			var err error
+			switch f.Kind {
+			case Item:
+				err = h.holds(epoch, f)
+			case Snapshot:
+				err = h.reaches(epoch, f.Seq)
+			}
+			if err != nil {
 				return fmt.Errorf("client %s: %w", v.Client, err)
 			}
+		}
+	}
+	for _, s := range h.States {
+		if err := h.reaches(s.Epoch, s.Seq); err != nil && !h.lost(s.Epoch, s.Seq) {
+			return fmt.Errorf("get_snapshot: %w", err)
 		}
 	}
 	admitted, err := h.admitted()
@@ -228,6 +240,18 @@ func (h *History) lostUpTo(seq uint64) bool {
 		}
 	}
 	return false
+}
+
+// reaches says that a state was shown of events that the log has.
+func (h *History) reaches(epoch string, seq uint64) error {
+	l := h.log(epoch)
+	if l == nil {
+		return fmt.Errorf("saw the state at %d of epoch %s, which the log does not know", seq, epoch)
+	}
+	if seq > l.Head() {
+		return fmt.Errorf("saw the state at %d of epoch %s; the log ends with %d", seq, epoch, l.Head())
+	}
+	return nil
 }
 
 func (h *History) holds(epoch string, f *Frame) error {
