@@ -45,7 +45,7 @@ func TestParseURL(t *testing.T) {
 		var se *SchemeError
 		var ue *URLError
 		switch {
-		case errors.As(err, &se) != c.scheme, errors.As(err, &ue) != c.bad:
+		case (err != nil) != (c.scheme || c.bad), errors.As(err, &se) != c.scheme, errors.As(err, &ue) != c.bad:
 			t.Errorf("%s: %v", c.url, err)
 		case err == nil && (e.Scheme != c.wantScheme || e.Address != c.address || e.Dialect != DialectNative || e.Auth != c.auth):
 			t.Errorf("%s: %+v", c.url, e)

@@ -31,7 +31,7 @@ import (
 
 const (
 	testToken   = "a-token"
-	testTimeout = 30 * time.Second
+	testTimeout = harness.Patience
 )
 
 func TestMain(m *testing.M) {
@@ -91,7 +91,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	var parts, listeners sync.WaitGroup
 	for _, run := range []func(context.Context) error{w.Run, b.Run} {
 		parts.Go(func() {
-			if err := run(life); err != nil && life.Err() == nil {
+			if err := run(life); err != nil {
 				t.Error(err)
 			}
 		})
@@ -189,7 +189,7 @@ func (c *client) expect(want string) string {
 // ended wants the end of the connection and nothing before it.
 func (c *client) ended() {
 	c.t.Helper()
-	if b, err := c.r.ReadBytes('\n'); err == nil || os.IsTimeout(err) {
+	if b, err := c.r.ReadBytes('\n'); len(b) > 0 || err == nil || os.IsTimeout(err) {
 		c.t.Fatalf("want the end, got %q %v", b, err)
 	}
 }
