@@ -200,6 +200,7 @@ func CheckDurable(h *History) error {
 				err = h.holds(epoch, f)
 			case Snapshot:
 				err = h.reaches(epoch, f.Seq)
+			case Attached, Synced, End, Unsubscribed: // CheckOrder's
 			}
 			if err != nil {
 				return fmt.Errorf("client %s: %w", v.Client, err)

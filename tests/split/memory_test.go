@@ -2,7 +2,6 @@ package split_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -77,11 +76,11 @@ func testStalledReaders(t *testing.T, c *cluster) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = clients[i].Close() }) // a breach ends its stream
-		all[i] = c.follow(t, ctx, clients[i], sid, nil)
+		all[i] = follow(t, clients[i], sid, nil)
 		clients[i].Pause()
 	}
 	var lines atomic.Int64
-	live := c.follow(t, ctx, client, sid, &lines)
+	live := follow(t, client, sid, &lines)
 	before := c.rss(t)
 	harness.Do[session](t, client, "send", map[string]any{"sessionId": sid, "command": map[string]any{"go": true}})
 	peak := before
@@ -115,9 +114,9 @@ func testStalledReaders(t *testing.T, c *cluster) {
 }
 
 // follow subscribes from the start and counts what the child printed.
-func (c *cluster) follow(t *testing.T, ctx context.Context, client *harness.Client, sid string, lines *atomic.Int64) *harness.Stream {
+func follow(t *testing.T, client *harness.Client, sid string, lines *atomic.Int64) *harness.Stream {
 	t.Helper()
-	stream, err := client.SubscribeFunc(ctx, sid, map[string]any{"from": "start"}, func(e harness.Event) {
+	stream, err := client.SubscribeFunc(harness.Context(t), sid, map[string]any{"from": "start"}, func(e harness.Event) {
 		if lines != nil && e.Source == "child" {
 			lines.Add(1)
 		}
