@@ -21,9 +21,10 @@ const (
 )
 
 // kindsOf are the sessions of a world, with their policies: what may go on on
-// another worker does, the others wait for somebody to resume them.
+// another worker does, the others wait for somebody to resume them. Workers get them in
+// turns: each has one of either policy.
 var kindsOf = []struct{ kind, restart string }{
-	{model.Chatty, "resume"}, {model.Echo, "never"}, {model.Echo, "resume"}, {model.Demo, "never"},
+	{model.Chatty, "resume"}, {model.Echo, "never"}, {model.Demo, "never"}, {model.Echo, "resume"},
 }
 
 // suite is the state over all rounds.
