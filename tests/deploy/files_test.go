@@ -125,7 +125,7 @@ var (
 	execStart  = regexp.MustCompile(`(?m)^Exec\w+=(\S*/rejoin .*)$`)
 	shellLines = regexp.MustCompile(`(?m)^\s*(?:\$ |#\s+)?(?:\S+=\S+ )?(?:\./|/)?rejoin ([a-z-]+(?: .*)?)$`)
 	mentioned  = regexp.MustCompile(`\bdeploy/[\w.-]+(?:/[\w.-]+)*[\w]`)
-	written    = regexp.MustCompile(`^deploy/(compose|kubernetes)/nats(/|$)`)
+	written    = regexp.MustCompile(`^deploy/((compose|kubernetes)/nats(/|$)|compose/cluster-secret$)`)
 	variable   = regexp.MustCompile(`\$\{\w+\}|\$\(\w+\)`)
 	flagWord   = regexp.MustCompile(`^--([a-z][a-z-]*)`)
 	helpFlags  = regexp.MustCompile(`--([a-z][a-z-]*)`)
@@ -155,7 +155,7 @@ func TestImagesArePinned(t *testing.T) {
 }
 
 // TestMentionedFilesExist: a file that a comment or a text of deploy/ names by its
-// path is there, unless it is one of those that rejoin nats-config writes.
+// path is there, unless it is one of those that a first step writes.
 func TestMentionedFilesExist(t *testing.T) {
 	root, err := harness.Root()
 	if err != nil {
