@@ -26,11 +26,13 @@ const (
 	memberLayout = 1
 	// membersOf is how many members a cluster of embedded servers has: as many as
 	// there are copies of each stream, so that each of them has everything.
-	membersOf = replicasDefault
+	membersOf = protocol.ClusterMembers
 	// memberSystem is the account over which the servers of a cluster talk.
 	memberSystem = "$SYS"
 	// memberRouteUser goes with the secret that members show each other.
 	memberRouteUser = "rejoin"
+	// memberTellEvery: of so many attempts to reach a peer, one a second, one is told.
+	memberTellEvery = 60
 )
 
 // MemberConfig of an embedded server that keeps the journal together with its peers,
@@ -169,6 +171,7 @@ func (m *member) options(name string) (*server.Options, error) {
 		ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true,
 		MaxPayload: messageBytesMax, MaxPending: pendingBytesMax,
 		Accounts: []*server.Account{system}, SystemAccount: memberSystem,
+		ReconnectErrorReports: memberTellEvery,
 		Cluster: server.ClusterOpts{
 			Name: m.cfg.Cluster, Host: host, Port: number, NoAdvertise: true, TLSConfig: m.cfg.TLS, PingInterval: RoutePing,
 		},

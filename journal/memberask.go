@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"rejoin/protocol"
 )
 
 const (
@@ -21,8 +23,6 @@ const (
 	memberSubject = "rejoin.member"
 	// memberAsking is added to the name of a server that only asks: it keeps nothing.
 	memberAsking = "-asks"
-	// memberAskWait is how long answers of all members are waited for.
-	memberAskWait = 2 * time.Second
 )
 
 // memberSays is what a member tells the others of itself.
@@ -296,7 +296,7 @@ func (a *asker) streams(ctx context.Context) error {
 	return nil
 }
 
-// gather hands answers to take until it has enough, or memberAskWait is over.
+// gather hands answers to take until it has enough, or protocol.MemberAnswerWait is over.
 func gather(ctx context.Context, nc *nats.Conn, subject string, data []byte, take func(*nats.Msg) (bool, error)) error {
 	inbox := nc.NewInbox()
 	answers := make(chan *nats.Msg, serversAnswersMax)
@@ -308,7 +308,7 @@ func gather(ctx context.Context, nc *nats.Conn, subject string, data []byte, tak
 	if err != nil {
 		return unavailable(ctx, err)
 	}
-	late := time.NewTimer(memberAskWait)
+	late := time.NewTimer(protocol.MemberAnswerWait)
 	defer late.Stop()
 	for {
 		select {

@@ -106,6 +106,13 @@ const (
 	ShardFullEndPercent  = 90 // until it is below this
 )
 
+// Limits of servers that keep the journal together.
+const (
+	ClusterMembers        = 3  // no more and no fewer: as many as there are copies
+	ClusterNameBytesMax   = 64 // of NATS subjects, like the names of its members
+	ClusterSecretBytesMin = 16 // what members show each other
+)
+
 // Times.
 const (
 	AuthTimeoutDefault  = 10 * time.Second // --auth-timeout
@@ -117,5 +124,6 @@ const (
 	GraceMax            = 5 * time.Minute
 	RestartWindow       = 10 * time.Minute
 	AuthFailureWindow   = time.Minute      // then an address may try again
+	MemberAnswerWait    = 2 * time.Second  // for the answers of other members, then they are asked again
 	DispatchTimeout     = 10 * time.Second // a command's answer from its owner; after it the outcome is unknown
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rejoin/journal"
+	"rejoin/protocol"
 )
 
 // clusterSettings make the server of this process a member of a cluster of its peers,
@@ -33,14 +34,10 @@ const (
 	clusterPort = "6222"
 	// clusterListenDefault is where peers on other machines are waited for.
 	clusterListenDefault = "0.0.0.0:" + clusterPort
-	// clusterRoutesMin: three members have two peers each.
-	clusterRoutesMin = 2
-	// clusterSecretMin keeps secrets from being guessed.
-	clusterSecretMin = 16
 )
 
-// memberName is what names of clusters and members are made of: NATS has them in subjects.
-var memberName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// clusterName is what names of clusters are made of: NATS has them in subjects.
+var clusterName = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9_-]{1,%d}$`, protocol.ClusterNameBytesMax))
 
 // clusterFlags adds the flags of a member.
 func clusterFlags(cmd *cobra.Command, flags *settings) {
@@ -84,9 +81,9 @@ func (s *settings) resolveCluster() error {
 		return errors.New("--nats names servers that keep the journal, and --cluster-name has this one keep it with its peers: they exclude each other")
 	case len(s.roles) < len(allRoles):
 		return fmt.Errorf("%s %s: a member of a cluster has all roles; fewer need --nats", s.named("roles", "roles"), strings.Join(s.Roles, ","))
-	case !memberName.MatchString(c.Name):
-		return fmt.Errorf("%s %q: want up to 64 characters A-Z, a-z, 0-9, _ and -", s.named("cluster-name", "cluster.name"), c.Name)
-	case len(c.Routes) < clusterRoutesMin:
+	case !clusterName.MatchString(c.Name):
+		return fmt.Errorf("%s %q: want up to %d characters A-Z, a-z, 0-9, _ and -", s.named("cluster-name", "cluster.name"), c.Name, protocol.ClusterNameBytesMax)
+	case len(c.Routes) < protocol.ClusterMembers-1:
 		return fmt.Errorf("%s: want those of both other members", s.named("cluster-routes", "cluster.routes"))
 	case (c.Cert == "") != (c.Key == "") || (c.Cert == "") != (c.CA == ""):
 		return errors.New("cluster.ca, cluster.cert and cluster.key (--cluster-ca, --cluster-cert, --cluster-key) go together: members show each other certificates")
@@ -187,8 +184,8 @@ func readSecret(path string) (string, error) {
 		return "", fmt.Errorf("secret of the cluster %s: %w", path, cause(err))
 	}
 	secret := strings.TrimSpace(string(b))
-	if len(secret) < clusterSecretMin {
-		return "", fmt.Errorf("secret of the cluster %s holds %d characters: want %d or more", path, len(secret), clusterSecretMin)
+	if len(secret) < protocol.ClusterSecretBytesMin {
+		return "", fmt.Errorf("secret of the cluster %s holds %d characters: want %d or more", path, len(secret), protocol.ClusterSecretBytesMin)
 	}
 	return secret, nil
 }

@@ -106,6 +106,8 @@ func TestConfigIsStrict(t *testing.T) {
 		{"a member of one", "cluster: {name: c, routes: [a], secretFile: /s}\ntokens: /t\n", "want those of both other members"},
 		{"a member without a name", "cluster: {routes: [a, b]}\n", "cluster.name (--cluster-name) is missing"},
 		{"a member's bad name", "cluster: {name: 'a b', routes: [a, b]}\n", `cluster.name "a b"`},
+		{"a member's long name", "cluster: {name: " + strings.Repeat("c", protocol.ClusterNameBytesMax) + ", routes: [a, b], secretFile: /s}\ntokens: /t\n", ""},
+		{"a member's longer name", "cluster: {name: " + strings.Repeat("c", protocol.ClusterNameBytesMax+1) + ", routes: [a, b]}\n", "want up to 64 characters"},
 		{"a member's bad route", "cluster: {name: c, routes: ['nats://a', b]}\n", `unknown scheme "nats"`},
 		{"a member's password", "cluster: {name: c, routes: ['nats-route://u:p@a', b]}\n", "can be seen by all"},
 		{"a member's half certificate", "cluster: {name: c, routes: [a, b], cert: c, key: k}\n", "go together"},

@@ -168,3 +168,18 @@ func TestRefusals(t *testing.T) {
 	refused(1, "everyone who can reach it could join the cluster", "--cluster-listen", "0.0.0.0:16222", "--cluster-secret-file", "")
 	refused(1, "is not encrypted", "--encrypt-key-file", filepath.Join(t.TempDir(), "key"))
 }
+
+// TestWaitsForMembers: who is new begins nothing until all three are there, says how
+// many it waits for, and asks them again.
+func TestWaitsForMembers(t *testing.T) {
+	s := newTrio(t)
+	s.members[0].Begin()
+	harness.Eventually(t, "the first waits for two", func() bool { return s.said(0, "0 of the 2 other members of the cluster trio answer") })
+	s.members[1].Begin()
+	harness.Eventually(t, "the first waits for one", func() bool { return s.said(0, "1 of the 2 other members of the cluster trio answer") })
+	s.run(2)
+	c := s.dial(2)
+	harness.Eventually(t, "all three work", func() bool {
+		return harness.Do[struct{ Cluster struct{ Workers int } }](t, c, "server_status", nil).Cluster.Workers == 3
+	})
+}

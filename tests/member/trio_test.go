@@ -34,29 +34,37 @@ const token = "a-token-of-all-three"
 type trio struct {
 	t       *testing.T
 	args    [][]string // of each
+	at      []string   // host:port for peers, of each
 	members []*harness.Server
 }
 
-// newTrio returns three servers that do not run yet.
+// newTrio returns three servers that do not run yet, and let each other in by a secret.
 func newTrio(t *testing.T) *trio {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("what the three show each other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return newTrioBy(t, func() []string { return []string{"--cluster-secret-file", secret} })
+}
+
+// newTrioBy is newTrio with flags of each by which the others let it in.
+func newTrioBy(t *testing.T, proof func() []string) *trio {
+	t.Helper()
 	var at, routes []string
 	for range 3 {
 		address := strings.TrimPrefix(harness.FixedPort(t), "tcp://")
 		at = append(at, address)
 		routes = append(routes, "nats-route://"+address)
 	}
-	s := &trio{t: t}
+	s := &trio{t: t, at: at}
 	for i := range 3 {
 		name := fmt.Sprintf("m%d", i)
 		args := []string{
 			"--cluster-name", "trio", "--cluster-routes", strings.Join(routes, ","), "--cluster-listen", at[i],
-			"--cluster-secret-file", secret, "--worker-id", name, "--label", "at=" + name, "--token", token,
+			"--worker-id", name, "--label", "at=" + name, "--token", token,
 		}
+		args = append(args, proof()...)
 		m := harness.New(t, harness.Options{Args: args, Listen: []string{harness.FixedPort(t)}})
 		m.Use(token)
 		s.args, s.members = append(s.args, args), append(s.members, m)
@@ -233,4 +241,24 @@ func (s *trio) reports(i int) string {
 		all.Write(b)
 	}
 	return all.String()
+}
+
+// logged is how long a member's log is.
+func (s *trio) logged(i int) int64 {
+	s.t.Helper()
+	fi, err := os.Stat(s.members[i].LogPath)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return fi.Size()
+}
+
+// saidSince reports whether a member's log says something behind what it had.
+func (s *trio) saidSince(i int, had int64, what string) bool {
+	s.t.Helper()
+	b, err := os.ReadFile(s.members[i].LogPath)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Contains(string(b[had:]), what)
 }
