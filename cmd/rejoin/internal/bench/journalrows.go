@@ -90,7 +90,7 @@ func flood(ctx context.Context, e *env) (_ []Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
-	wait(ctx, e.lasting(3*time.Second))
+	wait(ctx, e.lasting(time.Second)) // not longer: all of it has to be within the default retention of 1 GiB, for replayAll
 	last, err := s.head(ctx)
 	if err != nil {
 		return nil, err
