@@ -193,6 +193,21 @@ func testContext(tb testing.TB) context.Context {
 	return ctx
 }
 
+// startNode starts a server of its own for the test, with one shard.
+func startNode(ctx context.Context, tb testing.TB) *Node {
+	tb.Helper()
+	n, err := Start(ctx, Config{Dir: tb.TempDir(), Durability: Durability{Interval: time.Second}, Shards: 1, MaxBytes: 64 << 20})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := n.Close(context.WithoutCancel(ctx)); err != nil {
+			tb.Error(err)
+		}
+	})
+	return n
+}
+
 // tryOpen opens a writer on f.
 func tryOpen(tb testing.TB, f *fakeLog, cfg WriterConfig) (*Writer, error) {
 	tb.Helper()

@@ -17,15 +17,7 @@ import (
 func flightOf(t *testing.T) (*flight, *reach, <-chan *nats.Msg) {
 	t.Helper()
 	ctx := testContext(t)
-	n, err := Start(ctx, Config{Dir: t.TempDir(), Durability: Durability{Interval: time.Second}, Shards: 1, MaxBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	})
+	n := startNode(ctx, t)
 	asked := make(chan *nats.Msg, 8)
 	if _, err := n.bus.ChanSubscribe("store.>", asked); err != nil {
 		t.Fatal(err)
@@ -109,15 +101,7 @@ func TestFlightEnds(t *testing.T) {
 // Flights are used again: there are never more than are in flight at once.
 func TestFlightsBounded(t *testing.T) {
 	ctx := testContext(t)
-	n, err := Start(ctx, Config{Dir: t.TempDir(), Durability: Durability{Interval: time.Second}, Shards: 1, MaxBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := n.Close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	}()
+	n := startNode(ctx, t)
 	for run := range 3 * turnsPerShard {
 		cfg := testConfig(protocol.Run(run + 1))
 		if run > 0 {

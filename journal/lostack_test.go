@@ -41,15 +41,7 @@ func faultyStore(n *Node, l Log, rnd *rand.Rand) store {
 // Proves I-J1, I-J2.
 func TestLostAnswers(t *testing.T) {
 	ctx := testContext(t)
-	n, err := Start(ctx, Config{Dir: t.TempDir(), Durability: Durability{Interval: time.Second}, Shards: 1, MaxBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := n.Close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	}()
+	n := startNode(ctx, t)
 	var want []string
 	for run := protocol.Run(1); run <= 5; run++ {
 		cfg := testConfig(run)

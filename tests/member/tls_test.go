@@ -3,7 +3,6 @@ package member_test
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"net"
 	"testing"
@@ -15,9 +14,9 @@ import (
 // TestMutualTLS: three members show each other certificates of one CA. Who shows
 // another, one that has expired, or none, is not let in; the logs of both say why.
 func TestMutualTLS(t *testing.T) {
-	ca, stranger := newAuthority(t), newAuthority(t)
+	ca, stranger := harness.NewAuthority(t), harness.NewAuthority(t)
 	later := time.Now().Add(time.Hour)
-	s := newTrioBy(t, func() []string { return ca.issue(ca, later) })
+	s := newTrioBy(t, func() []string { return shows(ca, ca, later) })
 	s.run(0, 1, 2)
 	c := s.dial(0)
 	of := s.start(c, 1)
@@ -31,9 +30,9 @@ func TestMutualTLS(t *testing.T) {
 		flags        []string
 		hears, tells string // what it says itself, and what a member says
 	}{
-		{"a certificate of another CA", stranger.issue(ca, later), bad, unknown},
-		{"members of another CA", ca.issue(stranger, later), unknown, bad},
-		{"an expired certificate", ca.issue(ca, time.Now().Add(-time.Hour)), bad, "certificate has expired"},
+		{"a certificate of another CA", shows(stranger, ca, later), bad, unknown},
+		{"members of another CA", shows(ca, stranger, later), unknown, bad},
+		{"an expired certificate", shows(ca, ca, time.Now().Add(-time.Hour)), bad, "certificate has expired"},
 		{"no TLS", []string{"--cluster-ca", "", "--cluster-cert", "", "--cluster-key", ""}, "authentication error", noTLS},
 	} {
 		t.Run(d.name, func(t *testing.T) {
@@ -55,9 +54,9 @@ func TestMutualTLS(t *testing.T) {
 	s.t = t
 	t.Run("TLS without a certificate", func(t *testing.T) {
 		had := s.logged(0)
-		roots := x509.NewCertPool()
-		roots.AddCert(ca.cert)
-		secure := tls.Client(s.route(t, 0), &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+		trusting := ca.Client(nil)
+		trusting.ServerName = "127.0.0.1"
+		secure := tls.Client(s.route(t, 0), trusting)
 		if got, err := io.ReadAll(secure); err == nil || len(got) > 0 {
 			t.Errorf("it gets %q, %v", got, err)
 		}

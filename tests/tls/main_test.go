@@ -15,11 +15,11 @@ import (
 func TestMain(m *testing.M) { harness.Main(m, nil) }
 
 // serve starts a server with one tls:// listener.
-func serve(t *testing.T, f files, args ...string) *harness.Server {
+func serve(t *testing.T, f harness.Files, args ...string) *harness.Server {
 	t.Helper()
 	return harness.Start(t, harness.Options{
 		Listen: []string{"tls://127.0.0.1:0"},
-		Args:   append([]string{"--tls-cert", f.cert, "--tls-key", f.key}, args...),
+		Args:   append([]string{"--tls-cert", f.Cert, "--tls-key", f.Key}, args...),
 	})
 }
 

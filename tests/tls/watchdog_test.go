@@ -16,12 +16,12 @@ func TestStopThatHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 10 s")
 	}
-	f := newAuthority(t).issue("rejoin.test")
+	f := harness.NewAuthority(t).Issue("rejoin.test")
 	s := serve(t, f)
-	if err := os.Remove(f.key); err != nil {
+	if err := os.Remove(f.Key); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mkfifo(f.key, 0o600); err != nil {
+	if err := syscall.Mkfifo(f.Key, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	pid := s.PID()
@@ -31,7 +31,7 @@ func TestStopThatHangs(t *testing.T) {
 	var key *os.File
 	harness.Eventually(t, "the key is read", func() (reads bool) {
 		var err error
-		key, err = os.OpenFile(f.key, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		key, err = os.OpenFile(f.Key, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		if err != nil && !errors.Is(err, syscall.ENXIO) {
 			t.Fatal(err)
 		}
